@@ -163,8 +163,8 @@ def of(model: torch.nn.Module) -> List[Unit]:
 
 
 def _check_outside(model: torch.nn.Module, units: List[Unit]) -> None:
-    """Refuses a parameter that is trained and that no module with ``fully_shard`` contains, because
-    nothing averages it.
+    """Refuses a trained parameter outside all modules with ``fully_shard``, because nothing
+    averages it.
 
     Of the parameters of such modules, only ``ignored_params`` are not sharded. PyTorch does not
     keep them, and their owner averages them. """

@@ -1,9 +1,9 @@
-"""Compressed gradients for models that ``fully_shard`` (FSDP2) has sharded.
+"""Compressed gradients for models sharded by ``fully_shard`` (FSDP2).
 
 Every rank holds a shard of each parameter: usually a chunk of its rows. In a backward pass FSDP2
 reduce-scatters gradients, module by module: each rank gets the mean of its shard. ``register``
 compresses these messages. With ``replicas``, FSDP2's own reduce-scatter stays, for fast links
-inside a node, and the means of shards are averaged with compressed messages between nodes.
+inside a node. The means of shards are then averaged between nodes with compressed messages.
 """
 
 from __future__ import annotations
@@ -53,11 +53,10 @@ def register(
     all-reduce between replicas stays uncompressed.
 
     Parameters must be sharded over the same ranks, and must not be DTensors of tensor or expert
-    parallelism before ``fully_shard``. A parameter that is trained and in no module of
-    ``fully_shard`` raises ``ConfigError``, since nothing averages it; those in ``ignored_params``
-    are the caller's. Over a single rank FSDP2 exchanges nothing, and neither does gradwire.
-    Low-rank methods see a shard as a matrix: the rows of a parameter, or its columns if
-    ``shard_placement_fn`` says so.
+    parallelism before ``fully_shard``. A trained parameter outside all modules of ``fully_shard``
+    raises ``ConfigError``, since nothing averages it. The caller averages ``ignored_params``. Over
+    a single rank FSDP2 exchanges nothing, and neither does gradwire. Low-rank methods see a shard
+    as a matrix: the rows of a parameter, or its columns if ``shard_placement_fn`` says so.
 
     Args:
         model: the model that ``fully_shard`` has sharded
@@ -68,23 +67,22 @@ def register(
             ``set_requires_all_reduce(False)`` has no effect. Default: ``None``
         parameters: the compressor of the parameters that FSDP2 gathers for the forward pass, and
             again for the backward pass if it frees them in between, such as ``"int8"``, ``"8bit"``
-            or ``"fp16"``. They are sent whole each time, without error feedback: training goes on
-            with rounded parameters, while each rank's shards, which the optimizer updates and
-            checkpoints contain, stay exact. Modules of which nothing is trained at registration are
-            gathered as they are. ``raw_vectors``, ``raw_below`` and ``raw_names`` apply, ``rules``
-            do not. Default: ``None``, uncompressed
-        rules: other compressors for some tensors. Names and sizes are those of whole parameters;
-            with ``replicas``, sizes are those of shards. Default: none
+            or ``"fp16"``. They are sent whole each time, without error feedback. Training uses the
+            rounded parameters. Each rank's shards, which the optimizer updates and checkpoints
+            contain, stay exact. Modules without trained parameters at registration are gathered
+            uncompressed. ``raw_vectors``, ``raw_below`` and ``raw_names`` apply, ``rules`` do not.
+            Default: ``None``, uncompressed
+        rules: other compressors for some tensors. Rules see the names and sizes of whole
+            parameters; with ``replicas``, the sizes of shards. Default: none
         exchange: with ``replicas``, how they exchange: ``"all-gather"``, ``"scatter-reduce"``,
             ``"all-reduce"`` or ``"auto"``. Without them it must be ``"auto"`` or
-            ``"reduce-scatter"``, which both are the reduce-scatter of the shards. Default:
-            ``"auto"``
+            ``"reduce-scatter"``; both mean the reduce-scatter of the shards. Default: ``"auto"``
         seed: the seed of all random draws, from 0. Default: 0
         deadline: the longest wait for another rank, in seconds, above 0, at most 86,400. Default:
             300.0
         on_nonfinite: ``"error"``, or ``"skip"``, which needs a ``scaler``, a mesh of one dimension
-            and no ``replicas``. Gradients then become NaN in the first module where they are not
-            finite and in all later ones. Default: ``"error"``
+            and no ``replicas``. Gradients then become NaN from the first module on in which they
+            are not finite. Default: ``"error"``
         scaler: the ``GradScaler`` of mixed precision training. Default: ``None``
         raw_vectors: send tensors of one dimension uncompressed unless a rule matches them. Default:
             ``True``
@@ -114,7 +112,7 @@ def register(
         )
     # The parameters of units, some of which may be frozen.
     chosen = selected(model, dict(_units.whole(units)), options)
-    # Refused before groups are created, so that a refusal leaves nothing behind.
+    # Refused before groups are created, so a refusal leaves nothing behind.
     for unit in units:
         check_free(unit)
     # Parameters that are not trained are sent as they are.
@@ -139,7 +137,8 @@ def register(
 def _handle(units: List[_units.Unit], options: Options, replicas: Optional[Any], shards: Any, scaler: Optional[Any]) -> Sharded:
     """Connects the ranks that average shards, or the replicas of a shard."""
     if replicas is None:
-        # Replicas average what they reduce; with equal random draws, their errors would not cancel.
+        # Replicas average their reduced gradients; with equal random draws, their errors would not
+        # cancel.
         seed = whole_number("seed", options.seed) + ((_units.replica_rank(units) or 0) << 32)
         return Sharded(units, _units.whole(units), replace(options, exchange="reduce-scatter", seed=seed), shards, scaler)
     handle = Sharded(units, _units.shards(units), options, _units.replica_group(replicas, units), scaler)
@@ -163,8 +162,8 @@ def _install(handle: Sharded, units: List[_units.Unit], gathered: List[_units.Un
 
 
 def _check_parameters(parameters: str, gathered: List[_units.Unit]) -> None:
-    """Refuses a compressor that changes much of the parameters, and units that cannot gather them
-    by gradwire."""
+    """Refuses a compressor that changes the parameters too much, and units whose parameters
+    gradwire cannot gather."""
     side = sample_side(max((size.numel() for unit in gathered for size in unit.padded), default=0))
     generator = torch.Generator("cpu").manual_seed(0)
     sample = torch.randn((side, side), generator=generator, dtype=torch.float32, device="cpu")
@@ -173,7 +172,7 @@ def _check_parameters(parameters: str, gathered: List[_units.Unit]) -> None:
 
 
 def _check(replicas: Optional[Any], options: Options) -> None:
-    """Refuses an exchange that does not suit."""
+    """Refuses an exchange that does not suit the model."""
     if replicas is not None:
         options.check_replicated("leave out exchange")
     elif options.exchange not in ("auto", "reduce-scatter"):

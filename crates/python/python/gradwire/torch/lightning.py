@@ -23,26 +23,27 @@ class Compression(pl.Callback):
 
         trainer = pl.Trainer(strategy="ddp", devices=8, callbacks=[Compression("eden")])
 
-    After ``fit`` a checkpoint still asks all ranks for their states. ``close()`` collects them for
-    later checkpoints, and ends the exchange. A checkpoint that is saved after an error
-    (``OnExceptionCheckpoint``) contains no residuals, with a warning: the other ranks may not save
-    one.
+    After ``fit`` a checkpoint still asks all ranks for their states. ``close()`` collects the
+    states for later checkpoints, and ends the exchange. A checkpoint that is saved after an error
+    (``OnExceptionCheckpoint``) contains no residuals, with a warning, because the other ranks may
+    not save one.
 
-    With ``precision="16-mixed"`` the Trainer's ``GradScaler`` is the ``scaler``, and
-    ``on_nonfinite`` defaults to ``"skip"``. Finetuning callbacks that unfreeze parameters in the
-    middle of training are refused when it starts, or warned of if their plans are not known:
-    DistributedDataParallel would not average these parameters. A run of a single process that
-    Lightning does not wrap in DistributedDataParallel goes on without compression, with a warning.
+    With ``precision="16-mixed"``, the Trainer's ``GradScaler`` is the ``scaler``, and
+    ``on_nonfinite`` defaults to ``"skip"``. When training starts, finetuning callbacks that
+    unfreeze parameters later are refused, because DistributedDataParallel would not average these
+    parameters. If their plans are not known, there is a warning. If Lightning does not wrap a run
+    of a single process in DistributedDataParallel, the run goes on without compression, with a
+    warning.
     """
 
     def __init__(self, compressor: Any = "eden", **options: Any) -> None:
         self._compressor, self._options = compressor, options
         self.handle: Optional[Handle] = None
-        # The states that the next training begins with, if a checkpoint was read or the last
+        # The states for the start of the next training, if a checkpoint was read or the last
         # exchange was closed.
         self._saved: Dict[str, Any] = {}
         # Whether the last training ended with an error. Its ranks may have ended in different
-        # steps, so that their states do not fit together.
+        # steps, so their states may not fit together.
         self._failed = False
         # Whether a checkpoint was read since training last started.
         self._read = False
@@ -61,13 +62,13 @@ class Compression(pl.Callback):
         scaler = getattr(trainer.precision_plugin, "scaler", None)
         options = _framework.with_scaler(self._compressor, self._options, scaler)
         self.handle = register(trainer.strategy.model, self._compressor, **options)
-        # What is left of a training before is not of one that begins.
+        # A new training uses no states of an earlier one.
         if trainer.global_step > 0:
             _framework.load(self.handle, lambda: saved or None, where)
 
     def _take_saved(self) -> Dict[str, Any]:
-        """The states to begin with: those of the checkpoint that was read, or of the last training,
-        which ends; none after an error."""
+        """The states to begin with: from the checkpoint that was read, or from the last training,
+        whose exchange ends. Empty after an error."""
         saved, self._saved = self._saved, {}
         read, self._read = self._read, False
         failed, self._failed = self._failed, False
@@ -86,8 +87,8 @@ class Compression(pl.Callback):
         """Ends the exchange after ``fit``; all ranks must call it at the same time.
 
         Later checkpoints contain the states of all ranks without asking for them, and a later
-        ``fit`` begins with them. After training that ended with an error there are none: later
-        checkpoints contain no states, and a later ``fit`` begins with empty residuals, both with a
+        ``fit`` begins with them. If training ended with an error, there are no states: later
+        checkpoints contain none, and a later ``fit`` begins with empty residuals, both with a
         warning. """
         if self.handle is not None:
             if not self._failed:
@@ -98,13 +99,13 @@ class Compression(pl.Callback):
     def state_dict(self) -> Dict[str, Any]:
         """The states of all ranks, which Lightning saves in its checkpoints.
 
-        Lightning asks all ranks at the same time, also for a checkpoint that is saved after
-        training. So the exchange ends when the next training starts, with ``close``, or with this
-        callback. After an error the result is empty, with a warning, and so it is in a signal
-        handler, as on preemption by SLURM, if the compressor keeps residuals. """
+        Lightning asks all ranks at the same time, even for a checkpoint that is saved after
+        training. So the exchange ends only when the next training starts, with ``close``, or with
+        this callback. After an error the result is empty, with a warning. The same holds in a
+        signal handler, as on preemption by SLURM, if the compressor keeps residuals. """
         if self._read:
             return self._saved
-        # Another callback may save a checkpoint before this one is told of the error.
+        # Another callback may save a checkpoint before this one learns of the error.
         if self._failed or (self.handle is not None and self._trainer is not None and self._trainer.interrupted):
             warnings.warn(
                 "this checkpoint has no state of gradwire: after an error the other ranks may not answer; a run that resumes from it begins "
@@ -122,6 +123,6 @@ class Compression(pl.Callback):
         self._saved, self._read = {}, True
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Keeps the states of a checkpoint until training starts. Lightning calls it only if there
-        are some."""
+        """Keeps the states of a checkpoint until training starts. Lightning calls it only if the
+        checkpoint has some."""
         self._saved, self._read = state_dict, True

@@ -1,6 +1,7 @@
 """Compression under torchft's Manager, whose replicas may be lost and join again."""
 
-# Without postponed annotations: DistributedDataParallel compares those of its hook as objects.
+# Without postponed annotations, because DistributedDataParallel compares the annotations of its
+# hook as objects.
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import timedelta
@@ -30,8 +31,8 @@ __all__ = ["DistributedDataParallel", "ProcessGroupGloo"]
 class ProcessGroupGloo(process_group.ProcessGroupGloo):
     """torchft's group over gloo, for the Manager of a ``DistributedDataParallel`` of this module.
 
-    The buckets of that model are sent compressed, everything else as torchft sends it. ``timeout``
-    is the longest wait for another replica.
+    The buckets of that model are sent compressed. torchft sends everything else. ``timeout`` is the
+    longest wait for another replica.
     """
 
     def __init__(self, timeout: timedelta = timedelta(seconds=60)) -> None:
@@ -57,7 +58,7 @@ class ProcessGroupGloo(process_group.ProcessGroupGloo):
         return self._timeout.total_seconds()
 
     def expect(self, tensor: torch.Tensor, average: Callable[[Channel], None]) -> None:
-        """Sends a tensor by ``average`` when the Manager asks for its sum next."""
+        """Sends a tensor by ``average`` when the Manager next requests its sum."""
         self._next = tensor.data_ptr(), average
 
     def allreduce(self, tensors: List[torch.Tensor], opts: object) -> Any:
@@ -66,7 +67,7 @@ class ProcessGroupGloo(process_group.ProcessGroupGloo):
         if expected is None or expected[0] != tensors[0].data_ptr() or self._channel is None:
             return super().allreduce(tensors, opts)
         expected[1](self._channel)
-        # The Manager divides the sum by the number of replicas that take part: one that recovers
+        # The Manager divides the sum by the number of participating replicas: a recovering replica
         # sends zeros.
         tensors[0].mul_(self._channel.size)
         return _DummyWork(tensors)
@@ -76,17 +77,17 @@ class DistributedDataParallel(ddp.DistributedDataParallel):
     """torchft's DistributedDataParallel with compressed gradients, for a model on the CPU.
 
     The ``manager`` must have been created with a ``ProcessGroupGloo`` of this module. The named
-    arguments are arguments of ``gradwire.torch.register``; the exchange is all-gather.
-    ``of_pytorch`` are arguments of PyTorch's DistributedDataParallel, such as ``bucket_cap_mb``::
+    arguments are passed to ``gradwire.torch.register``; the exchange is all-gather. ``of_pytorch``
+    are arguments of PyTorch's DistributedDataParallel, such as ``bucket_cap_mb``::
 
         manager = Manager(pg=ProcessGroupGloo(), max_retries=10, ...)
         model = DistributedDataParallel(manager, model, "eden")
         optimizer = torchft.Optimizer(manager, optimizer)
 
     A step that the Manager does not commit changes no residual. A replica that joins begins with an
-    empty residual; one that stays keeps its own. The Manager does not commit a step with NaN or
-    infinity, either. A script that tries the same batch again meets them again, so give the Manager
-    ``max_retries``, after which it raises an error.
+    empty residual; one that stays keeps its own. Nor does the Manager commit a step with NaN or
+    infinity. A script that tries the same batch again meets them again, so give the Manager
+    ``max_retries``. After this number of tries it raises an error.
     """
 
     def __init__(
@@ -113,8 +114,8 @@ class DistributedDataParallel(ddp.DistributedDataParallel):
         check_gradients(module)
         for name, parameter in module.named_parameters():
             if parameter.device.type != "cpu":
-                # In a step the Manager would take the error for a lost replica, and try again
-                # without end.
+                # In a step, the Manager would mistake the error for a lost replica, and try again
+                # forever.
                 raise _core.ConfigError(f"'{name}' is on {parameter.device}; with torchft gradwire averages on the CPU alone")
         _check_of_pytorch(of_pytorch)
         options = Options.of({**arguments, "exchange": "all-gather", "deadline": group.deadline, "on_nonfinite": "error"})
@@ -147,8 +148,8 @@ class DistributedDataParallel(ddp.DistributedDataParallel):
         return future
 
     def stats(self) -> Dict[str, Any]:
-        """The cost of the last step for this replica, as ``Handle.stats`` has it, and totals since
-        the last quorum."""
+        """The cost of the last step for this replica, as in ``Handle.stats``, and totals since the
+        last quorum."""
         return self._compression.stats()
 
     def residuals(self) -> bytes:
@@ -156,14 +157,14 @@ class DistributedDataParallel(ddp.DistributedDataParallel):
         return self._compression.save()
 
     def load_residuals(self, residuals: bytes) -> None:
-        """Restores what ``residuals`` returned, before the first step.
+        """Restores a result of ``residuals``, before the first step.
 
         Raises ``StateError`` for residuals of another model or compressor, and for damaged ones.
         """
         self._compression.load(residuals)
 
 
-# The arguments of ``register`` that do not fit, with the reason.
+# The unsupported arguments of ``register``, with the reason.
 _REFUSED = {
     "deadline": "the longest wait for a replica is the timeout of ProcessGroupGloo",
     "exchange": "it is all-gather",
@@ -179,7 +180,7 @@ _OF_PYTORCH = [
 
 
 def _check_of_pytorch(arguments: Mapping[str, Any]) -> None:
-    """Refuses arguments that are not those of PyTorch."""
+    """Refuses arguments that are not PyTorch's."""
     for name in arguments:
         if name in _REFUSED:
             raise _core.ConfigError(f"{name}= is not supported under torchft: {_REFUSED[name]}; remove it")
@@ -189,15 +190,15 @@ def _check_of_pytorch(arguments: Mapping[str, Any]) -> None:
 
 
 class _Compression:
-    """The reducer of a replica in the present quorum, and its residuals from quorum to quorum."""
+    """The reducer of a replica in the present quorum, and its residuals across quorums."""
 
     def __init__(self, manager: torchft.Manager, module: torch.nn.Module, options: Options) -> None:
         named = trainable(module)
         self._names = {id(parameter): name for name, parameter in named}
         self._make = partial(selected(module, dict(named), options).reducer_of_gradients, named)
         self._manager, self._deadline = manager, timedelta(seconds=options.deadline)
-        # The Manager would take a wrong argument for the fault of a replica, and try again: it must
-        # be found here.
+        # Finds wrong arguments here: later the Manager would mistake one for the fault of a
+        # replica, and try again.
         with self._alone() as reducer:
             if reducer.votes:
                 raise _core.ConfigError(
@@ -207,8 +208,7 @@ class _Compression:
         self._channel: Optional[Channel] = None
         self._reducer: Optional[_core.Reducer] = None
         self._residuals: Optional[bytes] = None
-        # The last step that was tried, the number of failed attempts then, and the residuals before
-        # it.
+        # The last step that was tried, its number of failed attempts, and the residuals before it.
         self._tried: Optional[Tuple[int, int, bytes]] = None
 
     @contextmanager
@@ -244,7 +244,7 @@ class _Compression:
         self._residuals = None
 
     def _begin(self, reducer: _core.Reducer) -> None:
-        """Takes back what the last attempt at this step changed, if the Manager did not commit it.
+        """Undoes the changes of the last attempt at this step, if the Manager did not commit it.
         Several backward passes may belong to one attempt."""
         step, failures = self._manager.current_step(), self._manager._commit_failures
         if self._tried is None or self._tried[0] != step:

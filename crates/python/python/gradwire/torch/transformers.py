@@ -25,8 +25,8 @@ class Compression(TrainerCallback):
 
     The arguments after the trainer are those of ``gradwire.torch.register``. Every rank writes its
     residuals to the folder of each checkpoint, as ``gradwire-rank0.pt`` and so on;
-    ``trainer.train(resume_from_checkpoint=...)`` restores them from the checkpoint that it resumes
-    from, on any number of ranks::
+    ``trainer.train(resume_from_checkpoint=...)`` restores them from that checkpoint, on any number
+    of ranks::
 
         trainer.add_callback(gradwire.torch.transformers.Compression(trainer, "eden"))
         trainer.train()
@@ -41,8 +41,8 @@ class Compression(TrainerCallback):
         trainer.train = self._telling(trainer.train)  # type: ignore[method-assign]
 
     def _telling(self, train: Callable[..., Any]) -> Callable[..., Any]:
-        """``train`` of the Trainer, which does not tell callbacks which checkpoint it resumes from;
-        here it does."""
+        """Wraps ``train`` of the Trainer to learn the checkpoint that it resumes from, which it
+        does not tell callbacks."""
 
         @wraps(train)
         def telling(resume_from_checkpoint: Any = None, *others: Any, **named: Any) -> Any:
@@ -68,7 +68,7 @@ class Compression(TrainerCallback):
         """Writes this rank's residuals to the folder of the checkpoint."""
         if self.handle is not None:
             folder = self._folder(args, state)
-            # The Trainer of another rank, or of another node, may not have made it.
+            # The Trainer of another rank or node may not have created it.
             folder.mkdir(parents=True, exist_ok=True)
             if args.local_process_index == 0:
                 _remove_stale(folder, dist.get_world_size())
@@ -85,7 +85,7 @@ class Compression(TrainerCallback):
         if self.handle is not None:
             self.handle.close()
             self.handle = None
-            # The Trainer would take its DistributedDataParallel again, which has a hook.
+            # Otherwise the Trainer would reuse its DistributedDataParallel, which has a hook.
             self._trainer.model_wrapped = self._trainer.model
 
     def _resumed_folder(self, args: Any) -> Path:
@@ -98,7 +98,7 @@ class Compression(TrainerCallback):
         return Path(resumed)
 
     def _folder(self, args: Any, state: Any) -> Path:
-        """The folder of the next checkpoint; in a search of hyperparameters it is that of the
+        """The folder of the next checkpoint; in a hyperparameter search, in the folder of the
         trial."""
         trial = getattr(self._trainer, "_trial", None)
         of = getattr(self._trainer, "_get_output_dir", None)
@@ -111,7 +111,7 @@ def _file(folder: Path, rank: int) -> Path:
 
 
 def _marker(folder: Path, rank: int) -> Path:
-    """The file that a rank writes in place of its state if it cannot take it."""
+    """The file that a rank writes in place of its state if it has none to save."""
     return folder / f"gradwire-rank{rank}.without-residuals"
 
 
@@ -124,11 +124,12 @@ def _remove_stale(folder: Path, size: int) -> None:
 
 
 def _read(folder: Path, rank: int, size: int) -> Optional[Any]:
-    """A rank's state, or those of all ranks if another number of ranks saved them; ``None`` if
+    """A rank's state, or the states of all ranks if another number of ranks saved them; ``None`` if
     there are none."""
     if next(folder.glob("gradwire-rank*.pt"), None) is None or next(folder.glob("gradwire-rank*.without-residuals"), None):
         return None
-    # All ranks decide by the file of rank 0; on a node whose disk does not have it, by their own.
+    # All ranks decide by the file of rank 0, or by their own file on a node whose disk lacks rank
+    # 0's.
     first = next((one for one in (0, rank) if _file(folder, one).is_file()), 0)
     saved: int = _load(folder, first)["world_size"]
     states = [_load(folder, one) for one in ([rank] if saved == size else range(saved))]

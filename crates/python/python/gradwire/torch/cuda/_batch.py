@@ -23,7 +23,7 @@ class Slot:
     shape: Tuple[int, ...]
     # The index of its first element in the bucket.
     start: int
-    # The index of its first element in the arrays that are kept from step to step.
+    # The index of its first element in the kept arrays.
     kept: int
 
     @property
@@ -34,8 +34,8 @@ class Slot:
 class Batch:
     """The tensors of a bucket that have the same compressor.
 
-    ``starts``, ``kept`` and ``lengths`` are vectors of int64 on the device with a number for each
-    tensor: ``Slot.start``, ``Slot.kept`` and the number of elements.
+    ``starts``, ``kept`` and ``lengths`` are int64 vectors on the device. For each tensor they have
+    ``Slot.start``, ``Slot.kept`` and the number of elements.
     """
 
     def __init__(self, slots: Sequence[Slot], device: torch.device) -> None:
@@ -48,8 +48,8 @@ class Batch:
         self._tables: Dict[Tuple[int, Tuple[int, ...]], torch.Tensor] = {}
 
     def vector(self, values: Sequence[int], dtype: torch.dtype = torch.int64, keep: bool = True) -> torch.Tensor:
-        """A copy on the device of a number for each tensor; does not wait for the device. The copy
-        is kept for later steps. Use ``keep=False`` for numbers that differ from step to step."""
+        """A vector on the device with a number for each tensor; does not wait for the device. It is
+        kept for later steps. Use ``keep=False`` for numbers that differ from step to step."""
         key = (tuple(values), dtype)
         found = self._vectors.get(key)
         if found is None:
@@ -59,8 +59,8 @@ class Batch:
         return found
 
     def firsts(self, counts: Sequence[int]) -> torch.Tensor:
-        """The index of each tensor's first unit in an array with ``counts`` units of each tensor,
-        one tensor after the other."""
+        """The index of each tensor's first unit in an array that stores the tensors one after the
+        other, with ``counts`` units each."""
         return self.vector([end - count for end, count in zip(accumulate(counts), counts)])
 
     def moved(self, host: torch.Tensor) -> torch.Tensor:
@@ -88,7 +88,7 @@ class Batch:
 
 
 class PerBatch(Generic[_T]):
-    """A value that depends on a batch alone, and is made once for each batch."""
+    """A value that depends only on a batch, and is created once for each batch."""
 
     def __init__(self, make: Callable[[Batch], _T]) -> None:
         self._make = make

@@ -42,8 +42,8 @@ class Inboxes:
         return self._pinned[self._turn].of(length)
 
     def copy(self, received: torch.Tensor, stream: Stream, device: torch.device) -> torch.Tensor:
-        """Starts to copy the piece that ``next`` returned last to the device, in a stream that was
-        entered."""
+        """Starts to copy the piece that ``next`` returned last to the device, in the entered
+        stream."""
         copy = received.to(device, non_blocking=True)
         self._copied[self._turn] = stream.waiter()
         return copy
@@ -51,7 +51,7 @@ class Inboxes:
 
 class Failed:
     """Takes the place of a bucket whose compression did not start. The reducer then ends the
-    exchange on all ranks, which would wait for this rank otherwise."""
+    exchange on all ranks, which would otherwise wait for this rank."""
 
     def __init__(self, error: Exception, tensor: torch.Tensor) -> None:
         self._error, self._tensor = error, tensor
@@ -113,7 +113,7 @@ class Bucket:
         self._owner = owner
         self._slots = slots
         self._parts = [self._part(spec, specs) for spec in dict.fromkeys(specs)]
-        # Whether all messages have the same length, and so the same place, at every step.
+        # Whether every message has the same length, and so the same place, at every step.
         self._fixed = all(isinstance(part.kernel, Dense) for part in self._parts)
         self._out = Pinned(owner.device)
         self._addends = Pinned(owner.device)
@@ -153,14 +153,14 @@ class Bucket:
             self._compressed = owner.compress.record_event()
 
     def forms(self) -> Tuple[int, Ranges, Optional[Tuple[int, int, float]]]:
-        """Waits for the forms; returns their address in main memory, the bytes of each, and an
-        element that is not finite."""
+        """Waits for the forms. Returns their address in main memory, the byte range of each, and an
+        element that is not finite, if there is one."""
         owner = self._owner
         use(owner.device)
         owner.up.wait_event(self._compressed)
         with owner.up.entered():
-            # Memory that is allocated in one stream and used in another stays until ``done``, and
-            # the host waits before.
+            # Memory that is allocated in one stream and used in another is kept until ``done``; the
+            # host waits before that.
             ready = [part.finish() for part in self._parts if part.finish is not None]
             host, ranges = self._copied(ready)
             maxima = torch.cat([part.maxima for part in self._parts]).to("cpu", non_blocking=True)
@@ -172,8 +172,8 @@ class Bucket:
         return host.data_ptr(), ranges, bad
 
     def _copied(self, ready: List[Encoded]) -> Tuple[torch.Tensor, Ranges]:
-        """Starts to copy the forms of all parts to main memory; returns the copy, and the bytes of
-        each tensor's form."""
+        """Starts to copy the forms of all parts to main memory; returns the copy, and the byte
+        range of each tensor's form."""
         # ``Encoded.empty`` gives each part a multiple of four bytes.
         host = self._out.of(sum(encoded.forms.bytes.numel() for encoded in ready))
         ranges: Ranges = [(0, 0)] * len(self._slots)
@@ -187,7 +187,7 @@ class Bucket:
         return host, ranges
 
     def _not_finite(self) -> Tuple[int, int, float]:
-        """The first tensor with an element that is not finite, the element's index and its
+        """The first tensor with an element that is not finite, and the element's index and
         value."""
         found = []
         for part in self._parts:
@@ -215,7 +215,7 @@ class Bucket:
         return self._received.data_ptr()
 
     def add(self, rank: int, weight: float, ranges: Ranges) -> None:
-        """Adds a rank's messages, whose forms are in the inbox."""
+        """Adds a rank's messages from their forms in the inbox."""
         owner = self._owner
         with owner.down.entered():
             if self._means is None:
@@ -231,8 +231,8 @@ class Bucket:
                 part.kernel.add(part.batch, forms, self._means, weight, self.step, rank)
 
     def addends(self, number: int, places: List[Optional[Tuple[int, int, int, int]]]) -> int:
-        """Computes the addends of a round, whose forms are in the inbox, and waits for them;
-        returns their address."""
+        """Computes the addends of a round from the forms in the inbox, and waits for them; returns
+        their address."""
         owner = self._owner
         with owner.up.entered():
             forms = owner.inboxes.copy(self._received, owner.up, owner.device).view(torch.float32)
@@ -254,9 +254,9 @@ class Bucket:
         return host.data_ptr()
 
     def add_means(self, ranges: Ranges) -> None:
-        """Adds the means of messages and rounds, whose forms are in the inbox."""
+        """Adds the means of messages and rounds from their forms in the inbox."""
         owner = self._owner
-        # ``take_out`` may not have ended, and the next step begins after ``down``.
+        # ``take_out`` may still run in ``up``, and the next step waits only for ``down``.
         owner.down.wait_stream(owner.up)
         with owner.down.entered():
             self._means = self._zeros()
@@ -267,8 +267,8 @@ class Bucket:
                 part.kernel.add(part.batch, forms, self._means, 1.0, self.step, 0)
 
     def _zeros(self) -> torch.Tensor:
-        """Zeros for the means. They take the place of the bucket's values, which are not needed any
-        more, if these are float32."""
+        """Zeros for the means. They reuse the memory of the bucket's values, which are no longer
+        needed, if these are float32."""
         if self._tensor.dtype == torch.float32:
             return self._tensor.zero_()
         return torch.zeros_like(self._tensor, dtype=torch.float32)
@@ -281,8 +281,8 @@ class Bucket:
                     for part in self._parts:
                         part.kernel.aggregate(part.batch, self._means)
                     write(self._means, self._scale, self._tensor)
-                # A future of CUDA tensors records the current stream, so that its waiters wait for
-                # these kernels.
+                # A future of CUDA tensors records the current stream, so its waiters wait for these
+                # kernels.
                 future.set_result(self._tensor)
         except BaseException as error:
             future.set_exception(error)

@@ -13,7 +13,7 @@ from ... import _core
 
 @dataclass(frozen=True)
 class Config:
-    """A compressor with all its parameters, and the run that it is part of."""
+    """A compressor with all its parameters, and the seed, rank and ranks of its run."""
 
     id: str
     parameters: Dict[str, str]
@@ -45,7 +45,7 @@ class Config:
 
 
 def rounded(value: float) -> float:
-    """A parameter in float32, as the host has it."""
+    """A parameter rounded to float32, as on the host."""
     return float(torch.tensor(value, dtype=torch.float32, device="cpu"))
 
 

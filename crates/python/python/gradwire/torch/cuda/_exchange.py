@@ -1,13 +1,13 @@
-"""Averages of a model's gradients that a device compresses.
+"""Averages a model's gradients, which a device compresses.
 
-Three streams work side by side, so that neither direction of PCIe waits for the other:
+Three streams work side by side, so neither direction of PCIe waits for the other:
 
-- ``compress`` runs the kernels that read gradients and write forms. It begins a step when ``down``
-  has ended the step before, because ``down`` changes residuals.
+- ``compress`` runs the kernels that read gradients and write forms. It begins a step after ``down``
+  has finished the step before, because ``down`` changes residuals.
 - ``up`` copies forms to main memory once ``compress`` has written them. The host waits for it, and
   then sends messages.
 - ``down`` copies the forms of received messages to the device, and adds them up. The host has
-  waited for the forms before, so ``down`` need not wait for ``compress`` or ``up``.
+  already waited for this rank's forms, so ``down`` need not wait for ``compress`` or ``up``.
   ``Bucket.add_means`` is an exception.
 """
 
@@ -44,7 +44,7 @@ class DeviceExchange:
         self.kept = Kept(reducer, tensors, device)
         self._seed, self._skip = seed, skip
         self._shapes = dict(tensors)
-        # Compressors of the tensors by the first step of each stage.
+        # The compressors of the tensors, by the first step of each stage.
         self._specs = {first: dict(zip(self._shapes, reducer.specs(first))) for first, _ in reducer.stages}
         # By group of tensors and stage.
         self._buckets: Dict[Tuple[int, int], Bucket] = {}
@@ -69,7 +69,7 @@ class DeviceExchange:
         stage = max(first for first, _ in self.reducer.stages if first <= step)
         bucket = self._buckets.get((group, stage))
         if bucket is None:
-            # DistributedDataParallel forms its buckets anew after the first step, and the old ones
+            # DistributedDataParallel rebuilds its buckets after the first step, and the old ones
             # hold memory.
             self._buckets = {key: other for key, other in self._buckets.items() if other.step >= step}
             specs = [self._specs[stage][name] for name in names]
@@ -95,12 +95,12 @@ class DeviceExchange:
         return Config.of(spec, self._seed, self.reducer.rank, self.reducer.size)
 
     def begin(self, step: int) -> None:
-        """Prepares what is kept for the first bucket of a step."""
+        """Prepares the kept arrays for the first bucket of a step."""
         if self._skip:
             self.kept.remember(step)
 
     def roll_back(self) -> None:
-        """Restores what was kept before the step in progress."""
+        """Restores the kept arrays from before the step in progress."""
         self.compress.wait_stream(self.down)
         self.kept.roll_back()
 
@@ -137,6 +137,6 @@ class DeviceExchange:
             self.kept.give()
 
     def _between_steps(self) -> ContextManager[Any]:
-        """Reads or changes what is kept after the steps so far and before the next."""
+        """Lets the caller read or change the kept arrays between two steps."""
         self.compress.wait_stream(self.down)
         return self.compress.entered()

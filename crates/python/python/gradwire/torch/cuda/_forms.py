@@ -25,7 +25,7 @@ class Encoded:
     """The forms that a kernel has written."""
 
     forms: Forms
-    # The first byte of each tensor's form, and the byte after its last, as the host has them.
+    # The byte range of each tensor's form, with the end excluded, as Python numbers on the host.
     ranges: List[Tuple[int, int]]
 
     @classmethod

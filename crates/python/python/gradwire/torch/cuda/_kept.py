@@ -17,14 +17,14 @@ class Kept:
     """Arrays of float32 on the device, by their names in a saved state, such as ``residual``.
 
     Each array has room for all tensors that some memory keeps, in the order of the model. It is
-    made of zeros when a memory first needs it. The caller chooses the stream.
+    created with zeros when a memory first needs it. The caller chooses the stream.
     """
 
     def __init__(self, reducer: _core.Reducer, tensors: Sequence[Tuple[str, Tuple[int, ...]]], device: torch.device) -> None:
         self._reducer, self._device = reducer, device
         self._users = _users(reducer, [name for name, _ in tensors])
         users = {name for names in self._users.values() for name in names}
-        # The first element of each tensor in an array; without meaning for tensors that no memory
+        # The first element of each tensor in an array. Meaningless for tensors that no memory
         # keeps.
         self.starts: Dict[str, int] = {}
         self._shapes = dict(tensors)
@@ -45,8 +45,8 @@ class Kept:
         return found
 
     def remember(self, step: int) -> None:
-        """Copies all arrays, so that ``roll_back`` can undo a step; only before the first change of
-        the step."""
+        """Copies all arrays before the first change of a step, so ``roll_back`` can undo the
+        step."""
         if self._step == step:
             return
         self._step = step
@@ -63,7 +63,7 @@ class Kept:
             if kind in self._before:
                 values.copy_(self._before[kind])
             else:
-                # It was made in this step.
+                # The array was created in this step.
                 values.zero_()
 
     def give(self) -> None:
@@ -75,7 +75,7 @@ class Kept:
                 self._reducer.set_array(name, kind, buffer(own, kind) if own.numel() else None)
 
     def withdraw(self) -> None:
-        """Frees the copies that the reducer has; with ``skip`` it would copy them at every step."""
+        """Frees the reducer's copies; with ``skip`` it would copy them at every step."""
         for kind in self.arrays:
             for name in self._users[kind]:
                 self._reducer.set_array(name, kind, None)

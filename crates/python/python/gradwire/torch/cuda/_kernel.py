@@ -14,14 +14,14 @@ from ._source import Source
 
 
 class Kernel:
-    """A compressor on the device. It keeps nothing from step to step; the memory's arrays do."""
+    """A compressor on the device. It keeps no state; the memory keeps arrays."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
     def start(self, batch: Batch, source: Source, step: int) -> Callable[[], Encoded]:
-        """Launches the compression of a batch, without waiting. The function that it returns is
-        called once, in another thread, and may wait for the device.
+        """Launches the compression of a batch, without waiting. The returned function is called
+        once, in another thread, and may wait for the device.
 
         A tensor with an element that is not finite keeps its residual.
         """
@@ -44,7 +44,7 @@ class Kernel:
 
 
 class Dense(Kernel):
-    """A compressor whose forms have lengths that depend on the numbers of elements alone."""
+    """A compressor whose forms have lengths that depend only on the numbers of elements."""
 
     def form_bytes(self, elements: int) -> int:
         """The length of the form of a tensor."""

@@ -1,7 +1,6 @@
 """Launches of kernels.
 
-No launch fuses a product and a sum into one instruction, so they are rounded one by one, as on the
-host.
+No launch fuses a product and a sum into one instruction, so each is rounded, as on the host.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 # registers. Then few warps fit on a multiprocessor, and they cannot hide the latency of memory.
 # Measured on an H200: results/gpu.
 _WARPS = 16
-# For kernels that keep many numbers for each element. An AMD GPU, whose warps are twice as long,
-# cannot run as many.
+# For kernels that keep many numbers for each element. An AMD GPU cannot run as many, because its
+# warps are twice as long.
 MANY_WARPS = 32 if torch.version.hip is None else 16
 # For kernels whose threads exchange elements, such as random words.
 FEW_WARPS = 8
 
 
-# The hook and the reducer's thread both launch, and the first launch of a kernel compiles it, which
-# is not thread-safe.
+# The hook and the reducer's thread both launch kernels. The first launch of a kernel compiles it,
+# which is not thread-safe.
 _LAUNCHES = Lock()
 
 
 def run(kernel: Any, grid: Tuple[int, ...], *arguments: Any, warps: int = 4, **constants: Any) -> None:
-    """Runs the programs of a grid, each on some warps of threads; none if one of its lengths is
-    0."""
+    """Runs the programs of a grid, each on ``warps`` warps of threads; none if a length of the grid
+    is 0."""
     options = {} if _INTERPRETED else {"enable_fp_fusion": False, "num_warps": warps}
     if all(grid):
         with _LAUNCHES:

@@ -1,5 +1,5 @@
-"""Memories: rules by which the gradient and the arrays that are kept from step to step give the
-values to compress.
+"""Memories: rules that compute the values to compress from the gradient and from arrays kept from
+step to step.
 
 They are the memories of ``gradwire::memories``, and give the same bits.
 """
@@ -16,8 +16,8 @@ from ._forms import Forms
 from ._source import Source, find_maxima
 from ._tensors import Tensors, in_bucket
 
-# The arrays that are kept for a model, by their names in a saved state. They are float32, with the
-# tensors at ``Batch.kept``.
+# The kept arrays of a model, by their names in a saved state. They are float32, with the tensors at
+# ``Batch.kept``.
 Arrays = Mapping[str, torch.Tensor]
 
 
@@ -47,8 +47,8 @@ class Memory:
         """Updates the arrays, apart from the residual, by this rank's own messages."""
 
     def corrected(self, batch: Batch, tensor: int, values: torch.Tensor, arrays: Arrays) -> torch.Tensor:
-        """The values to compress of a tensor for which ``source`` changed nothing, because one of
-        them is not finite."""
+        """The values to compress of a tensor that ``source`` did not change, because one of them is
+        not finite."""
         slot, value = batch.slots[tensor], self._value(batch, tensor, values, arrays)
         if self.weights is None:
             return value

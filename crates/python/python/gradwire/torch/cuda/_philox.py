@@ -60,8 +60,8 @@ def draw(key, stream, rank, step, block):
 
 @triton.jit
 def word(key, stream, rank, step, at):
-    """Word ``at`` of a stream, whatever its place in a block. If words are needed in order,
-    ``draw`` costs a quarter."""
+    """Word ``at`` of a stream, at any place in a block. For consecutive words, ``draw`` costs a
+    quarter."""
     a, b, c, d = draw(key, stream, rank, step, at // 4)
     lane = at % 4
     return tl.where(lane == 0, a, tl.where(lane == 1, b, tl.where(lane == 2, c, d)))
@@ -75,8 +75,8 @@ def interleave(a, b, c, d):
 
 @triton.jit
 def rounding(key, rank, step, table, BLOCK: tl.constexpr):
-    """The words by which the elements of a block are rounded: each element has its own upper 8
-    bits, and 16 elements share the next 16 bits. See ``gradwire::Rng::fill_rounding``."""
+    """The words that round the elements of a block: each element has its own upper 8 bits, and 16
+    elements share the next 16 bits. See ``gradwire::Rng::fill_rounding``."""
     _, sixteens = place(table, BLOCK // 16)
     a, b, c, d = draw(key, 0, rank, step, sixteens)
     own = interleave(a, b, c, d)

@@ -1,5 +1,5 @@
-"""Methods in rounds of all-reduce. The host computes the values that are the same on all ranks, and
-the device the values that depend on the gradient.
+"""Methods in rounds of all-reduce. The host computes the values that are equal on all ranks. The
+device computes the values that depend on the gradient.
 
 See ``gradwire::device::DeviceRounds``. Between the rounds of a step the residual is the corrected
 gradient.
@@ -41,8 +41,8 @@ class Round:
 
 
 class Rounds(Kernel):
-    """A method in rounds. ``add`` takes the forms of transcripts. There are no messages, and so no
-    forms of messages."""
+    """A method in rounds. ``add`` takes the forms of transcripts. There are no messages, so there
+    are no forms of messages."""
 
     def start(self, batch: Batch, source: Source, step: int) -> Callable[[], Encoded]:
         if source.residual is not None:
@@ -60,6 +60,6 @@ class Rounds(Kernel):
         raise NotImplementedError
 
     def take_out(self, batch: Batch, source: Source, round: Round) -> None:
-        """Subtracts the part of the gradient that the addends of a round carry from the
-        residual."""
+        """Subtracts from the residual the part of the gradient that the addends of a round
+        carry."""
         raise NotImplementedError

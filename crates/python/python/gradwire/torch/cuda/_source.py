@@ -3,9 +3,8 @@
 The input is the gradient, or the values that a memory computes from it, corrected by the residual.
 The part of the input that a message leaves out becomes the residual.
 
-Products and sums are rounded one by one, as on the host; see ``_launch``. Divisions are
-``tl.div_rn`` and roots ``tl.sqrt_rn``, because the others are approximate. Subnormal numbers are
-kept.
+Each product and sum is rounded, as on the host; see ``_launch``. Divisions are ``tl.div_rn`` and
+roots ``tl.sqrt_rn``, because Triton's other versions are approximate. Subnormal numbers are kept.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ def _maxima(table, source, BLOCK: tl.constexpr):
 @triton.jit
 def put_maximum(maxima, tensor, value):
     """Raises the maximum of a tensor to the largest absolute value of this program's block."""
-    # Bits of absolute values have the order of the values; those of infinity and NaN are the
-    # largest.
+    # The bits of absolute values have the order of the values; infinity and NaN have the largest
+    # bits.
     bits = value.to(tl.int32, bitcast=True) & 0x7FFFFFFF
     tl.atomic_max(maxima + tensor, tl.max(bits, 0))
 

@@ -1,4 +1,4 @@
-"""Sums over each tensor in float64, in an order that does not depend on the launch."""
+"""Sums over each tensor in float64. The order does not depend on the launch."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def reason_against(reducer: _core.Reducer) -> Optional[str]:
 
 def _works(kernel: Kernel, exchange: str) -> bool:
     """Whether an exchange can use a kernel. All-reduce does not return this rank's messages, so the
-    kernel must know the residual without them."""
+    kernel must compute the residual without them."""
     if exchange == "all-gather":
         return not isinstance(kernel, Rounds)
     return isinstance(kernel, (Rounds, Uncompressed))
@@ -61,7 +61,7 @@ def reason_against_device(reducer: _core.Reducer, device: torch.device, dtypes: 
     for spec in specs:
         for dtype in dtypes:
             try:
-                # Triton launches on the current device, which may be another.
+                # Triton launches on the current device, which may differ from this one.
                 with Stream(device).entered():
                     right = _adds_what_it_sends(spec, device, dtype)
             except Exception as error:
@@ -72,8 +72,8 @@ def reason_against_device(reducer: _core.Reducer, device: torch.device, dtypes: 
 
 
 def _adds_what_it_sends(spec: str, device: torch.device, dtype: torch.dtype) -> bool:
-    """Compresses a tensor on the device, and compares what the device and the host decode its
-    message to."""
+    """Compresses a tensor on the device. Checks that the device and the host decode its message to
+    the same values."""
     config = Config.of(spec)
     found = kernel_and_memory(config)
     assert found is not None, spec

@@ -24,12 +24,12 @@ class Tensors(NamedTuple):
 
 
 def in_bucket(batch: Batch, data: torch.Tensor) -> Tensors:
-    """The tensors of a batch in an array that is laid out as the bucket."""
+    """The tensors of a batch in an array with the layout of the bucket."""
     return Tensors(data, batch.starts, batch.lengths)
 
 
 def in_kept(batch: Batch, data: torch.Tensor) -> Tensors:
-    """The tensors of a batch in an array that is kept from step to step."""
+    """The tensors of a batch in a kept array."""
     return Tensors(data, batch.kept, batch.lengths)
 
 
@@ -42,7 +42,7 @@ def scratch(batch: Batch, dtype: torch.dtype = torch.float32) -> Tensors:
 @triton.jit
 def block_of(table, lengths, BLOCK: tl.constexpr):
     """The tensor of this program, the indices of its block's elements in the tensor, and a mask
-    that is false behind the tensor's end."""
+    that is false beyond the tensor's end."""
     tensor, at = place(table, BLOCK)
     return tensor, at, at < tl.load(lengths + tensor)
 

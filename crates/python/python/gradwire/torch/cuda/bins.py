@@ -1,10 +1,10 @@
-"""``adacomp`` and ``local-selection``: the elements near the largest of their bin, or the largest
-alone.
+"""``adacomp`` and ``local-selection``: the elements near the largest of their bin, or only the
+largest.
 
-A form has the scale, which is the mean of the bins' largest absolute values, and pairs of the
-elements sent; see ``gradwire::device``. Positions and signs are the host's. The scale is summed in
+A form has the scale, which is the mean of the bins' largest absolute values, and pairs for the sent
+elements; see ``gradwire::device``. Positions and signs equal the host's. The scale is summed in
 float64, but in another order than on the host, so in rare cases its last bit differs. Then the
-message decodes to the same values as its form, but is not the host's byte for byte.
+message decodes to the same values as its form, but differs from the host's message.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Bins(Sparse):
 
 
 class AdaComp(Bins):
-    """Sends the elements whose absolute value, with a multiple of the gradient added, reaches the
+    """Sends the elements whose absolute value, after adding a multiple of the gradient, reaches the
     largest of the bin."""
 
     def __init__(self, config: Config) -> None:
@@ -158,7 +158,7 @@ def _firsts(table, values, bins, largest, firsts, length, parts, WIDTH: tl.const
 def _means(largest, bins, counts, scales, BLOCK: tl.constexpr):
     tensor = tl.program_id(0)
     start, count = tl.load(bins.starts + tensor), tl.load(counts + tensor)
-    # The order is fixed, so that a step can be repeated.
+    # The order is fixed, so a step can be repeated.
     sums = tl.zeros([BLOCK], dtype=tl.float64)
     at = start * 0
     while at < count:

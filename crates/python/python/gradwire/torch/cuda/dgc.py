@@ -1,9 +1,9 @@
-"""``dgc`` and ``sgc``: the elements that reach a threshold. The threshold comes from a random
-sample, and is adjusted until about k elements reach it.
+"""``dgc`` and ``sgc``: the elements that reach a threshold. The threshold is estimated from a
+random sample, and adjusted until about k elements reach it.
 
-A form has pairs of the elements sent; see ``gradwire::device``. The message is the host's: both
-count the elements that reach the threshold and the lower ones that may replace it, and take the
-exact threshold if more than 5/4·k elements reach the chosen one.
+A form has pairs for the sent elements; see ``gradwire::device``. The message equals the host's.
+Both count the elements that reach the threshold, and the elements that reach the lower thresholds
+that may replace it. Both take the exact threshold if more than 5/4·k elements reach the chosen one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .marks import Marks
 from .selection import COUNTED, how_many, kth_largest, mark_reaching, patterns
 from .sparse import SampledTopK
 
-# The ratio that a warm-up begins with.
+# The ratio at the start of a warm-up.
 _FIRST = 0.25
 # The estimated threshold, and three lower ones, each 4/5 of the one before.
 _THRESHOLDS = tl.constexpr(4)
@@ -60,8 +60,8 @@ class Dgc(SampledTopK):
         table, bounds = batch.table(BLOCK), self._bounds(batch)
         counts = torch.zeros((len(batch.slots), _THRESHOLDS.value), dtype=torch.int64, device=batch.device)
         launch(_count_reaching, table, values, limits, counts, BLOCK=BLOCK)
-        # The elements of the tensors whose thresholds are to be exact; 0 for the others, for which
-        # programs do nothing.
+        # The numbers of elements of the tensors that need exact thresholds. For the others 0, so
+        # their programs do nothing.
         lengths = torch.empty_like(values.lengths)
         for_tensors(batch, _choose, counts, bounds, values.lengths, limits, lengths)
         rest = values._replace(lengths=lengths)

@@ -2,8 +2,8 @@
 
 A form is the scale of each piece as float32, then the levels of all pieces in 1, 2, 4 or 8 bits
 each; see ``gradwire::device``. A scale is a quotient of sums in float64, which the host adds in
-another order. So a scale may differ from the host's in its last bit, and so may the level of a
-value at the limit of two levels. Messages decode to the same bits as on the host.
+another order. So the last bit of a scale may differ from the host's, and a value at the limit of
+two levels may get the other level. Messages decode to the same bits as on the host.
 
 One program rotates a piece of up to 4096 elements, with additions in the order of
 ``gradwire_bits::kernels::hadamard``.
@@ -33,15 +33,15 @@ from ._tensors import add_at, in_bucket
 from .levels import invertible
 
 PIECE = tl.constexpr(4096)
-# The fields of a piece: its tensor, first element, elements, elements with padding, number, and the
-# number of pieces of the tensor.
+# The number of fields of a piece: its tensor, first element, elements, elements with padding,
+# number, and the number of pieces of the tensor.
 _FIELDS = tl.constexpr(6)
 # A rotation exchanges elements between threads twelve times.
 _WARPS = 4
 
 
 def pieces(elements: int) -> List[Tuple[int, int, int]]:
-    """The first element of each piece, the number of its elements, and that number with padding, a
+    """For each piece: its first element, its number of elements, and this number with padding, a
     power of two; see ``gradwire::numeric::rotation``."""
     found, start = [], 0
     while start < elements:
@@ -75,7 +75,7 @@ def eden(config: Config) -> Optional[Eden]:
 
 
 class Eden(Dense):
-    """EDEN without its Huffman code, which is the host's."""
+    """EDEN without its Huffman code, which the host applies."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -105,7 +105,7 @@ def _tables(bits: int, batch: Batch) -> Tuple[torch.Tensor, torch.Tensor, torch.
     """The pieces of all tensors, the limits between levels, and the level of each symbol."""
     levels = torch.tensor(_levels(bits), dtype=torch.float32, device="cpu")
     doubles = levels.double()
-    # One number, so that the table of one bit is not empty.
+    # One number more, so the table for one bit is not empty.
     limits = torch.cat([((doubles[:-1] + doubles[1:]) / 2).float(), torch.zeros(1, device="cpu")])
     return _rows(batch), batch.moved(limits), batch.moved(torch.cat([levels, -levels]))
 
@@ -223,8 +223,8 @@ def _hadamard(values, size):
 
 @triton.jit
 def _butterflies(values, size, HALF: tl.constexpr):
-    """Sums and differences of the elements that are ``HALF`` apart, in transforms of more elements
-    than that."""
+    """Sums and differences of the elements that are ``HALF`` apart, in transforms of more than
+    ``HALF`` elements."""
     pairs = tl.permute(tl.reshape(values, [PIECE // (2 * HALF), 2, HALF]), [0, 2, 1])
     low, high = tl.split(pairs)
     both = tl.permute(tl.join(low + high, low - high), [0, 2, 1])

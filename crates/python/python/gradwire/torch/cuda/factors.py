@@ -1,9 +1,9 @@
 """``powersgd`` and ``gradzip``: two thin factors of a matrix.
 
 The gradient ``C``, rows × columns, stays on the device. The host averages and orthonormalises
-factors, rank × (rows + columns) numbers. PyTorch computes the products with ``C``, as a rank's own
-addends may be rounded in any order. The product of the averaged factors must have the same bits on
-all ranks, so its terms are added in the host's order, and rounded one by one.
+factors, rank × (rows + columns) numbers. PyTorch computes the products with ``C``, because a rank's
+own addends may be summed in any order. The product of the averaged factors must have the same bits
+on all ranks, so its terms are added in the host's order, and each is rounded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Factored(Rounds):
     """Both methods. They differ in the factors that the host makes."""
 
     def dimensions(self, slot: Slot) -> Tuple[int, int]:
-        """Rows and columns of a tensor that has factors, as on the host; zeros for a tensor that is
+        """The rows and columns of a tensor with factors, as on the host; zeros for a tensor that is
         sent uncompressed."""
         if len(slot.shape) < 2 or slot.elements == 0:
             return 0, 0
@@ -59,10 +59,10 @@ class Factored(Rounds):
         if number == 0:
             c = c.T
         elif factors.numel() > rank * rows:
-            # ``P`` is not what multiplies; ``Q`` follows it.
+            # Skips ``P``; the factor to multiply by, ``Q``, follows it.
             factors = factors[rank * rows :]
         product = addend.view(rank, -1)
-        # The host says how long an addend is, and ``dimensions`` must agree with it.
+        # The host determines the length of an addend, and ``dimensions`` must agree.
         assert product.shape[1] == c.shape[1], f"an addend of {product.shape[1]} numbers for a matrix with {c.shape[1]}"
         multiply(factors.view(rank, -1), c, product)
         # A comparison with NaN is false.
@@ -89,7 +89,7 @@ class Factored(Rounds):
 
     def _add(self, batch: Batch, p: _Factors, q: _Factors, out: Tensors, scale: float) -> None:
         """Adds ``scale`` times the products of factors. If a tensor has no factors, its elements
-        are at the place of its ``Q``."""
+        are in the place of its ``Q``."""
         sizes: List[Tuple[int, int]] = [self.dimensions(slot) for slot in batch.slots]
         over(
             batch,
@@ -106,7 +106,7 @@ class Factored(Rounds):
 
 
 def multiply(factor: torch.Tensor, matrix: torch.Tensor, out: torch.Tensor) -> None:
-    """``factor·matrix``, with 24 bits of each number even if the program lets PyTorch use fewer
+    """``factor·matrix``, with 24-bit mantissas even if the program lets PyTorch use fewer bits
     (TF32)."""
     if _is_precise():
         torch.mm(factor, matrix, out=out)
@@ -117,7 +117,7 @@ def multiply(factor: torch.Tensor, matrix: torch.Tensor, out: torch.Tensor) -> N
 
 
 def _is_precise() -> bool:
-    """Whether products of matrices have the 24 bits of their numbers."""
+    """Whether matrix products use the full 24-bit mantissas."""
     try:
         return torch.get_float32_matmul_precision() == "highest"
     except RuntimeError:

@@ -1,6 +1,6 @@
 """``none``, ``fp16`` and ``bf16``: each element as a float of 32 or 16 bits.
 
-A form is the message. Messages are the host's, byte for byte: elements are rounded to the nearest,
+A form is the message. Messages equal the host's, byte for byte: elements are rounded to nearest,
 ties to even. An element beyond the largest finite number becomes that number.
 """
 
@@ -47,7 +47,7 @@ class Bf16(Uncompressed):
 
 @triton.jit
 def _to_f16(value):
-    """The pattern of binary16, in integers and sums of binary32, which round alike on every
+    """The pattern of binary16. Uses integers and sums of binary32, which round alike on every
     device."""
     bits = value.to(tl.int32, bitcast=True)
     magnitude = tl.minimum(tl.abs(value), 65504.0)

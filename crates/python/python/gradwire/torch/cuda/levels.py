@@ -4,10 +4,10 @@ The form of ``int8`` is the message: the step as float32 and a signed byte for e
 form of ``qsgd`` is the step of each bucket as float32, then level + s of each element; see
 ``gradwire::device``.
 
-Messages are the host's, byte for byte, unless ``qsgd`` has the Euclidean norm. That norm is the
-root of a sum in float64, which the host adds in another order. So a step may differ in its last
-bit, and so may the level of an element that is as far from it as its draw. Messages decode to the
-same bits as on the host.
+Messages equal the host's, byte for byte, unless ``qsgd`` has the Euclidean norm. That norm is the
+root of a sum in float64, which the host adds in another order. So the last bit of a step may
+differ, and so may the level of an element whose distance from it equals its random draw. Messages
+decode to the same bits as on the host.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def qsgd(config: Config) -> Optional[Qsgd]:
 
 
 class Qsgd(Dense):
-    """QSGD without its Elias and Huffman codes, which are the host's."""
+    """QSGD without its Elias and Huffman codes, which the host applies."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -67,8 +67,7 @@ class Qsgd(Dense):
         columns = min(triton.next_power_of_2(self._bucket), BLOCK)
         rows = BLOCK // columns
         counts = [self._buckets_of(slot.elements) for slot in batch.slots]
-        # The inverse of each bucket's step. A division for each element would take longer than
-        # reading this.
+        # The inverse of each bucket's step. Reading it is faster than a division for each element.
         inverses = torch.empty(sum(counts), dtype=torch.float32, device=batch.device)
         launch(
             _qsgd_steps,

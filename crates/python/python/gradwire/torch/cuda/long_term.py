@@ -18,7 +18,7 @@ from .pairs import clear_pairs
 
 class LongTerm(Memory):
     """u ← u + ε·g. The compressor gets α·u_before + u. The sum u is kept as the residual, and
-    becomes 0 where elements were sent."""
+    becomes 0 for sent elements."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -37,7 +37,7 @@ class LongTerm(Memory):
 
 @triton.jit
 def _add_to_sum(table, source, alpha, to, BLOCK: tl.constexpr):
-    """Stores the values to compress, and those values without α·u_before as the new u."""
+    """Stores the values to compress, and, as the new u, the same values without α·u_before."""
     tensor, at, mask = block_of(table, source.lengths, BLOCK)
     value = corrected(source, tensor, at, mask)
     store(to, tensor, at, mask, value)

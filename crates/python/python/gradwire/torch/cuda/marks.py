@@ -1,5 +1,5 @@
 """Marked elements of a batch, and the forms that send them. The device finds the places in the
-forms, and the host does not wait for it."""
+forms; the host does not wait for this."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def _blocks_of(batch: Batch) -> Tuple[torch.Tensor, torch.Tensor]:
 
 
 class Marks:
-    """A byte for each element of a batch, in whole blocks: 0 if it is not sent, 1 if it is sent. Of
-    the elements marked with 2 the first ``quotas[tensor, 0]`` are sent, and of the elements marked
-    with 3 the first ``quotas[tensor, 1]``."""
+    """A byte for each element of a batch, in whole blocks: 0 if it is not sent, 1 if it is sent.
+    With mark 2, the first ``quotas[tensor, 0]`` elements are sent; with mark 3, the first
+    ``quotas[tensor, 1]``."""
 
     def __init__(self, batch: Batch, quotas: Optional[torch.Tensor] = None) -> None:
         self.batch = batch
@@ -39,7 +39,7 @@ class Marks:
         self.marks = torch.empty(len(self.table) * BLOCK, dtype=torch.uint8, device=batch.device)
         # The numbers of elements with each mark, by block.
         self.counts = torch.empty((len(self.table), 3), dtype=torch.int32, device=batch.device)
-        # The marks that have quotas: none, 2, or 2 and 3.
+        # The number of marks with quotas: none, mark 2, or marks 2 and 3.
         self.limited = 0 if quotas is None else quotas.shape[1]
         self.quotas = self.counts if quotas is None else quotas
 
@@ -74,7 +74,7 @@ class Plan:
     """The places of the marked elements in the forms."""
 
     marks: Marks
-    # The rest of the quotas before each block, no more than its elements.
+    # The rest of the quotas before each block, limited to the block's elements.
     rooms: torch.Tensor
     # The index in the form of the first element that a block sends.
     places: torch.Tensor
@@ -159,7 +159,7 @@ def _plan(
 
 @triton.jit
 def _room(left, count, MOST: tl.constexpr):
-    """The number of marked elements that each of some blocks may send, if all may send ``left``."""
+    """The number of marked elements that each block may send, if all together may send ``left``."""
     before = tl.cumsum(count, 0) - count
     return tl.minimum(tl.maximum(left - before, 0), MOST).to(tl.int32)
 

@@ -21,19 +21,18 @@ _PAIRS, _PROGRAMS = 1024, 256
 
 def add_pairs(forms: Forms, levels: int, to: Tensors, weight: float) -> None:
     """Adds ``weight`` times the values of pairs, which follow ``levels`` numbers in a form. The
-    positions of a form differ, so no sum is atomic."""
+    positions in a form are distinct, so sums need not be atomic."""
     _run(_add_pairs, forms, to, weight, LEVELS=levels)
 
 
 def clear_pairs(batch: Batch, forms: Forms, kept: torch.Tensor) -> None:
-    """Sets the elements at the positions of pairs to 0 in an array that is kept. Forms have no
-    levels."""
+    """In a kept array, sets the elements at the positions of pairs to 0. Forms have no levels."""
     _run(_clear_pairs, forms, in_kept(batch, kept))
 
 
 def fill_pairs(forms: Forms, values: Tensors, factors: torch.Tensor) -> None:
     """Writes the values of pairs that have only positions: elements times their tensor's factor,
-    limited to finite numbers. Elements behind the end of a tensor are 0."""
+    limited to finite numbers. Elements beyond the end of a tensor are 0."""
     _run(_fill_pairs, forms, values, factors)
 
 

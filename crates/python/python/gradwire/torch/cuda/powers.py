@@ -1,7 +1,7 @@
 """``natural``: stochastic rounding to powers of two.
 
-A form is a bit for the sign of each element, 1 at or above zero, then a byte for the biased
-exponent of each; see ``gradwire::device``. Messages are the host's, byte for byte.
+A form is a sign bit for each element, 1 at or above zero, then a byte with the biased exponent of
+each; see ``gradwire::device``. Messages equal the host's, byte for byte.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ._tensors import add_at, block_of, in_bucket
 
 
 class Natural(Dense):
-    """Natural compression without its Huffman code, which is the host's."""
+    """Natural compression without its Huffman code, which the host applies."""
 
     def form_bytes(self, elements: int) -> int:
         return bytes_of(elements, 1) + elements

@@ -16,7 +16,7 @@ from ._tensors import Tensors, block_of, load, store
 from .selection import COUNTED
 
 RUN = tl.constexpr(16)
-# A sample has one in so many elements, or the least number that its user asks for.
+# A sample has one in this many elements, but at least the number that its user requires.
 _SAMPLED = 256
 
 
@@ -40,9 +40,8 @@ class Sampler:
         self._all = sum(sizes)
 
     def take(self, values: Tensors, draws: Optional[Tuple[torch.Tensor, int, int]] = None) -> Tensors:
-        """A sample of each tensor; nothing of a tensor with an element that is not finite. With
-        ``draws`` (``Kernel.draws``) runs are at random positions; otherwise they are evenly
-        spaced."""
+        """A sample of each tensor; empty if an element of the tensor is not finite. With ``draws``
+        (``Kernel.draws``), runs are at random positions; otherwise they are evenly spaced."""
         lengths = torch.where(values.lengths > 0, self.sizes, 0)
         found = Tensors(torch.empty(self._all, dtype=torch.float32, device=lengths.device), self._starts, lengths)
         launch(_take, self.table, *(draws or (None, 0, 0)), values, found, self._whole, BLOCK=BLOCK)

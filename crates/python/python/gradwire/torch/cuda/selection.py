@@ -21,21 +21,21 @@ from ._tensors import Tensors, block_of, in_kept, load, scratch, store
 from .marks import Marks, put_marks
 
 # The shift and the highest value of each digit of a pattern: 8, 8, 8 and 7 bits. The first digit is
-# the exponent, because few exponents are common: programs that count many different digits wait for
-# each other's atomic additions.
+# the exponent, which has few common values: programs that count many different digits wait for each
+# other's atomic additions.
 _DIGITS = ((23, 255), (15, 255), (7, 255), (0, 127))
 _COUNTERS = tl.constexpr(256)
-# The number of blocks that a program counts before it adds its counts to the common ones, and the
+# The number of blocks that a program counts before it adds its counts to the shared ones, and the
 # elements of these blocks.
 _COUNTED_BLOCKS = tl.constexpr(4)
 COUNTED = _COUNTED_BLOCKS.value * BLOCK
-# So few elements of a block are counted one by one.
+# Up to this many elements of a block are counted one by one.
 _FEW = 32
 
 
 def correct(batch: Batch, source: Source) -> Tensors:
-    """The corrected values in float32. The length of a tensor is 0 if an element is not finite:
-    then nothing of the tensor is sent, and its residual stays as it was.
+    """The corrected values in float32. If an element of a tensor is not finite, its length is 0:
+    nothing of it is sent, and its residual does not change.
 
     The result takes the place of the residual, if there is one. Without a residual, values in
     float32 are not copied.
@@ -167,7 +167,7 @@ def _refine(counts, prefixes, ranks, SHIFT: tl.constexpr):
 
 
 def mark_largest(batch: Batch, values: Tensors, ranked: Ranked) -> Marks:
-    """Marks the k largest elements; of equal ones the ones at the lowest positions."""
+    """Marks the k largest elements; ties go to the lowest positions."""
     marks = Marks(batch, ranked.ties)
     launch(
         _mark_largest, marks.table, values, ranked.patterns, marks.marks, marks.counts, SIDES=ranked.sides, BLOCK=BLOCK
@@ -191,9 +191,9 @@ def _mark_largest(table, values, limits, marks, counts, SIDES: tl.constexpr, BLO
 
 
 def mark_reaching(batch: Batch, values: Tensors, limits: torch.Tensor, quotas: Optional[torch.Tensor] = None) -> Marks:
-    """Marks the elements whose patterns reach the limit of their tensor and sign, but no zeros.
-    With quotas, no more of each tensor than its quota. ``limits`` has the shape (tensors, 2): above
-    0 and below 0."""
+    """Marks the elements whose patterns reach the limit of their tensor and sign, but no zeros. A
+    quota limits the number of a tensor's elements. ``limits`` has the shape (tensors, 2): above 0
+    and below 0."""
     marks, mark = Marks(batch, quotas), 1 if quotas is None else 2
     launch(_mark_reaching, marks.table, values, limits, marks.marks, marks.counts, MARK=mark, BLOCK=BLOCK)
     return marks

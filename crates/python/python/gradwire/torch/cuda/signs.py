@@ -4,9 +4,9 @@ A form is the message: no number for ``signsgd`` and ``signum``, the mean for ``
 means of both signs for ``onebit``, each as float32; then a bit for each element, 1 at or above
 zero.
 
-Messages of ``signsgd`` and ``signum`` are the host's, byte for byte. Means are sums in float64,
-which the host adds in another order, so they may differ from the host's in their last bit. Messages
-decode to the same bits as on the host.
+Messages of ``signsgd`` and ``signum`` equal the host's, byte for byte. Means come from sums in
+float64, which the host adds in another order, so their last bit may differ from the host's.
+Messages decode to the same bits as on the host.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Sparse messages: the elements that are sent, as pairs of positions and values.
+"""Sparse messages: the sent elements, as pairs of positions and values.
 
 A form has levels as float32, the number n of elements as uint32, n increasing positions as uint32
-and n values as float32; see ``gradwire::device``. The host codes positions, and some methods
-replace values by means and signs there. So the residual is first the whole corrected tensor, and
-the message, unpacked again, is subtracted from it.
+and n values as float32; see ``gradwire::device``. The host codes positions, and for some methods
+replaces values by means and signs. So the residual is first the whole corrected tensor, and then
+the unpacked message is subtracted from it.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Sparse(Kernel):
 
 
 class Above(Sparse):
-    """``threshold`` and ``strom``: the elements above a fixed absolute value. The message is the
-    host's."""
+    """``threshold`` and ``strom``: the elements above a fixed absolute value. The message equals
+    the host's."""
 
     def __init__(self, config: Config, parameter: str) -> None:
         super().__init__(config)
@@ -62,10 +62,10 @@ class Above(Sparse):
 
 
 class Largest(Sparse):
-    """The k largest elements, of equal ones the first: ``topk`` and ``gradient-dropping`` with
-    exact selection. With two sides, the k largest above 0 and the k smallest below 0: ``sbc`` with
-    exact selection and a mean in float32. The message is the host's, because the host computes the
-    means of ``sbc`` from the same elements in the same order, and chooses the side that is sent."""
+    """The k largest elements, ties to the first: ``topk`` and ``gradient-dropping`` with exact
+    selection. With two sides, the k largest above 0 and the k smallest below 0: ``sbc`` with exact
+    selection and a mean in float32. The message equals the host's: for ``sbc``, the host computes
+    the means from the same elements in the same order, and chooses the side to send."""
 
     def __init__(self, config: Config, parameter: str, sides: int) -> None:
         super().__init__(config)
@@ -77,9 +77,9 @@ class Largest(Sparse):
 
 
 class SampledTopK(Sparse):
-    """``topk`` and ``gradient-dropping`` with a threshold from a random sample. The message is the
-    host's: both take the same sample, and send the first elements that reach the threshold, 2k at
-    most."""
+    """``topk`` and ``gradient-dropping`` with a threshold from a random sample. The message equals
+    the host's: both take the same sample, and send the first elements that reach the threshold, 2k
+    at most."""
 
     # The least number of elements of a sample.
     _LEAST = 4096
@@ -117,9 +117,9 @@ class SampledTopK(Sparse):
 
 
 class Dryden(Sparse):
-    """``dryden``. A form has the elements that reach the threshold of their sign. If they are too
-    many, the host sends the largest of them. The message is the host's, which computes the
-    means."""
+    """``dryden``. A form has the elements that reach the threshold of their sign. If there are too
+    many, the host sends the largest of them. The message equals the host's, because the host
+    computes the means."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -142,8 +142,8 @@ class Dryden(Sparse):
 
 
 class RandomK(Sparse):
-    """``randomk``. The host draws the positions, one after the other until k are different, and the
-    device takes the values. The message is the host's."""
+    """``randomk``. The host draws positions one by one until k are distinct, and the device takes
+    the values. The message equals the host's."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

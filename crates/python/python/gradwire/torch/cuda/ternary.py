@@ -2,9 +2,10 @@
 
 A form is M as float32 and a byte for five elements; see ``gradwire::device``.
 
-Messages are the host's, byte for byte, unless ``terngrad`` clips. Then M depends on sums in
-float64, which the host adds in another order. So M may differ in its last bit, and so may the trit
-of an element that is as far from zero as its draw. Messages decode to the same bits as on the host.
+Messages equal the host's, byte for byte, unless ``terngrad`` clips. Then M depends on sums in
+float64, which the host adds in another order. So the last bit of M may differ, and so may the trit
+of an element whose distance from zero equals its random draw. Messages decode to the same bits as
+on the host.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class _Ternary(Dense):
 
 
 class ThreeLc(_Ternary):
-    """3LC without its zero-run code, which is the host's."""
+    """3LC without its zero-run code, which the host applies."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -52,7 +53,7 @@ class ThreeLc(_Ternary):
 
 
 class TernGrad(_Ternary):
-    """TernGrad without its zero-run and Huffman codes, which are the host's."""
+    """TernGrad without its zero-run and Huffman codes, which the host applies."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -103,8 +104,8 @@ def _moments(table, source, sums, BLOCK: tl.constexpr):
 
 @triton.jit
 def _fifth(byte, part, elements):
-    """The elements of a fifth of a tensor that some bytes have, and a mask that is false behind the
-    end of the fifth or of the tensor."""
+    """The elements of some bytes in one fifth of a tensor, and a mask that is false beyond the end
+    of the fifth or of the tensor."""
     length = (elements + 4) // 5
     at = part * length + byte
     return at, (byte < length) & (at < elements)

@@ -1,7 +1,7 @@
 """``8bit``: the nearest of 256 numbers, relative to the largest absolute value.
 
-A form is that value as float32 and a byte for each element; see ``gradwire::device``. Messages are
-the host's, byte for byte.
+A form is that value as float32 and a byte for each element; see ``gradwire::device``. Messages
+equal the host's, byte for byte.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def _numbers() -> torch.Tensor:
 
 @dataclass
 class Tables:
-    """The tables by which kernels find the byte of a magnitude: the number of limits that it
+    """The tables from which kernels find the byte of a magnitude: the number of limits that it
     reaches.
 
     At a limit the next number becomes the nearer one. Limits ascend; the last one is between the
-    bytes 127 and 128. Magnitudes whose bits above ``shift`` are equal form a cell, which is so
-    small that it has at most one limit.
+    bytes 127 and 128. Magnitudes with equal bits above ``shift`` form a cell. A cell is so small
+    that it has at most one limit.
     """
 
     # The number that each byte stands for.
@@ -74,7 +74,7 @@ def _tables(batch: Batch) -> Tables:
 
 
 class DynamicTree(Dense):
-    """The dynamic tree without its Huffman code, which is the host's."""
+    """The dynamic tree without its Huffman code, which the host applies."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

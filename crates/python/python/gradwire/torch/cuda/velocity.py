@@ -1,8 +1,8 @@
-"""A velocity: a running sum or mean of gradients, which is compressed in their place.
+"""A velocity: a running sum or mean of gradients, which is compressed instead of them.
 
-``dgc`` clips a gradient by its norm. The norm is a sum in float64, which the host adds in another
-order, so the factor that clips may differ from the host's in its last bit. Without clipping all
-values are the host's.
+``dgc`` clips a gradient by its norm. The norm comes from a sum in float64, which the host adds in
+another order, so the last bit of the clipping factor may differ from the host's. Without clipping,
+all values equal the host's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .pairs import clear_pairs
 
 
 class _Update(NamedTuple):
-    """The gradients of a step, and what they do to velocities: u ← momentum·u + factor·g."""
+    """The gradients of a step, and their update of velocities: u ← momentum·u + factor·g."""
 
     data: torch.Tensor
     starts: torch.Tensor
@@ -36,7 +36,7 @@ class _Update(NamedTuple):
 
 
 class Velocity(Memory):
-    """u ← momentum·u + factor·g. The compressor gets u, with error feedback corrected by the
+    """u ← momentum·u + factor·g. The compressor gets u; with error feedback, u corrected by the
     residual."""
 
     def __init__(self, config: Config, momentum: float) -> None:
@@ -76,8 +76,8 @@ class Average(Velocity):
 
 
 class Momentum(Velocity):
-    """The momentum correction of ``dgc``: the sum of clipped gradients, which becomes 0 where
-    elements were sent."""
+    """The momentum correction of ``dgc``: the sum of clipped gradients, which becomes 0 for sent
+    elements."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config, rounded(config.real("momentum")))
