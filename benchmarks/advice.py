@@ -1,7 +1,7 @@
 """Compares the step times that gradwire.torch.advise predicts with measured ones.
 
 scripts/links runs it as every rank; rank 0 appends a JSON line for each candidate to --out. With
---table it prints such a file as tables, and measures nothing. """
+--table it only prints such a file as tables. """
 
 import argparse
 import json
@@ -44,8 +44,8 @@ def trainer(task, candidate):
 
 
 def measure(task, candidate, count):
-    """The seconds of a step: the median over rounds of ten steps, as many as the longest round of
-    local steps has."""
+    """The seconds of a step: the median over rounds of ten steps, the length of the longest round
+    of local steps."""
     step, times = trainer(task, candidate), []
     for number in range(WARM_UP + count):
         start = time.perf_counter()

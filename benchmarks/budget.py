@@ -1,10 +1,10 @@
-"""Measures the loss of a GPT after an equal time of training over a link: gradients at every step,
-uncompressed and compressed, and local steps.
+"""Measures the loss of a GPT after the same training time over a link: with gradients at every
+step, uncompressed and compressed, and with local steps.
 
 scripts/links runs it as every rank, for example
-`scripts/links -n 2 -r 10mbit -b 4kb python benchmarks/budget.py`. Rank 0 prints a table. The number
-of steps that fit into the time is estimated from the first steps, so that all ranks know it and the
-learning rate goes through its whole schedule; evaluation is not timed. """
+`scripts/links -n 2 -r 10mbit -b 4kb python benchmarks/budget.py`. Rank 0 prints a table. The first
+steps give an estimate of the number of steps that fit into the time. So all ranks know it, and the
+learning rate goes through its whole schedule. Evaluation is not timed. """
 
 import argparse
 import math
@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 import gradwire.torch
 from tasks import MOST_STEPS, TASKS
 
-# What is sent, the compressor, and the local steps of a round; 0 sends gradients.
+# The compressor, and the local steps of a round; 0 sends gradients.
 MODES = (("none", 0), ("eden", 0), ("eden", 50))
 PEAK, LAST, WARM_UP = 0.004, 0.0004, 0.05
 
@@ -84,14 +84,13 @@ def run(task, training, optimizer, steps, schedule, seed):
 
 def measure(task, compressor, every, seconds, seed):
     """Steps, seconds and the loss on the test text."""
-    # Twice as many steps as a round has show what an exchange adds to a step; without local steps a
-    # few do.
+    # Two rounds show the time that an exchange adds to a step; without local steps, a few steps do.
     trial = 2 * every or 6
     _, optimizer, training = trainer(task, compressor, every, seed)
     run(task, training, optimizer, trial // 2, lambda _: LAST, seed)
     taken = run(task, training, optimizer, trial, lambda _: LAST, seed)
     training.close()
-    # Whole rounds: behind the last exchange each rank has a model of its own.
+    # Whole rounds: after the last exchange each rank would have its own model.
     length = every or 1
     steps = torch.tensor([length * max(1, round(seconds * trial / taken / length))])
     dist.broadcast(steps, 0)

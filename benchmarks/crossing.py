@@ -1,4 +1,4 @@
-"""Measures the cost of a call from Python to Rust in microseconds, as the minimum of many runs."""
+"""Measures the cost of a call from Python to Rust, in microseconds: the minimum of many runs."""
 
 import os
 import timeit

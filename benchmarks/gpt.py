@@ -2,8 +2,8 @@
 
     python benchmarks/gpt.py --gradwire target/release/gradwire
 
-Both train the same sizes with AdamW on 12 windows a step, on random characters. The time is CPU
-time of forward and backward pass, clipping and optimizer: the median over three runs of each,
+Both train the same sizes with AdamW on 12 windows a step, on random characters. The time is the CPU
+time of forward pass, backward pass, clipping and optimizer: the median over three runs of each,
 without the first steps of a run. Needs torch. """
 
 import argparse
@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn import functional
 
 SYMBOLS, BATCH = 65, 12
-# Steps at the start of a run that are not counted.
+# The number of first steps of a run that are not counted.
 COLD = 5
 
 
@@ -94,7 +94,7 @@ def main():
     arguments = parser.parse_args()
     print("layers, heads, width, context | gradwire | torch | torch / gradwire")
     for sizes in [(4, 4, 128, 64), (6, 6, 192, 128)]:
-        # In turn, so that both see the same moments of the machine.
+        # In turn, so both see the same state of the machine.
         pairs = [
             (gradwire_seconds(arguments.gradwire, sizes, steps), torch_seconds(sizes, steps))
             for steps in [COLD + arguments.steps] * 3

@@ -1,6 +1,6 @@
-"""Measures gradwire on a GPU, in this order: whether kernels write the host's messages, keep the
-host's residuals and add as the host does; how fast they are beside a copy; and whole training steps
-of two processes on the GPU. Writes one JSON file, and ends within eight minutes.
+"""Measures gradwire on a GPU, in this order: whether kernels write the same messages, keep the same
+residuals and compute the same sums as the host; their speed compared with a copy; and whole
+training steps of two processes on the GPU. Writes one JSON file, and ends within eight minutes.
 
     python benchmarks/gpu.py --out results/gpu/NAME.json
     python benchmarks/gpu.py --table results/gpu/NAME.json
@@ -31,7 +31,7 @@ SPECS = [
     "eden", "eden:bits=4", "topk", "topk:select=sampled", "gradient-dropping", "dgc", "sgc", "threshold:v=2.5", "strom:tau=2.5", "sbc",
     "dryden", "adacomp", "local-selection", "randomk",
 ]
-# What PyTorch itself has for the same job.
+# PyTorch's own functions for the same job.
 PEERS = {
     "none": torch.Tensor.clone,
     "fp16": torch.Tensor.half,
@@ -40,20 +40,20 @@ PEERS = {
     # 1 %, as here.
     "topk": lambda values: values[values.abs().topk(values.numel() // 100, sorted=False).indices],
 }
-# Compared, but not timed: a memory in front of a kernel.
+# Compared with the host, but not timed: a memory before a kernel.
 COMPARED = [*SPECS, "topk:momentum=0.9"]
-# Compared with 2³⁰ elements, too, and where a tensor begins at an element that 32 bits do not
-# reach.
+# Also compared with 2³⁰ elements, and with a tensor whose first element has an index beyond 32
+# bits.
 LARGE = ["3lc", "eden", "topk"]
 FAR = (1 << 31) + 3
 HOOKS = ["eden", "3lc", "int8", "topk", "powersgd"]
-# Those whose messages are the host's, byte for byte, so that runs on device and host must end with
-# the same parameters.
+# Their messages equal the host's, byte for byte, so runs on device and host must end with the same
+# parameters.
 EXACT = ["3lc", "int8", "topk"]
-# Bytes a second that a process sends in whole steps: 1 Gbit/s, and as many as it can.
+# Bytes per second that a process sends in whole steps: 1 Gbit/s, and no limit.
 LINKS = {"1gbit": 125e6, "unlimited": float("inf")}
 SECONDS = 460
-# Of these, what whole steps get.
+# The part of them for whole steps.
 LAST_SECONDS = 180
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
@@ -69,7 +69,7 @@ class Clock:
 
 
 class One:
-    """A compressor of one tensor on the device, whose first element is at ``start`` of its
+    """A compressor of one tensor on the device. The tensor begins at element ``start`` of its
     arrays."""
 
     def __init__(self, spec, elements, device, start=0):
@@ -101,8 +101,8 @@ class One:
 
 
 def compare(spec, elements, dtype, device, steps=2, start=0):
-    """Some steps on device and host: whether messages, what is kept, and sums have the same
-    bits."""
+    """Runs some steps on device and host; returns whether messages, kept arrays and sums have the
+    same bits."""
     one, host, packer = One(spec, elements, device, start), _core.Codec(spec, 7, 0, 2), _core.Codec(spec, 7, 0, 2)
     bucket, found = torch.zeros(start + elements, dtype=dtype, device=device), torch.zeros(start + elements, device=device)
     same = {"message": True, "kept": True, "sum": True}
@@ -146,8 +146,8 @@ def seconds_of(work, device, repeat):
 
 
 def speed(spec, elements, device, repeat):
-    """GB/s of float32 elements of compression and of adding a message, beside a copy in the same
-    minute."""
+    """The GB/s of float32 elements for compressing and for adding a message, with a copy in the
+    same minute for comparison."""
     one, values = One(spec, elements, device), torch.randn(elements, device=device)
     out = torch.zeros(elements, device=device)
     copy = seconds_of(lambda: values.clone(), device, repeat)
@@ -175,7 +175,7 @@ def kernel_times(spec, elements, count, device):
     try:
         one, values, out = One(spec, elements, device), torch.randn(elements, device=device), torch.zeros(elements, device=device)
         for _ in range(2):
-            # The first compiles.
+            # The first run compiles.
             with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
                 for step in range(5):
                     _, encoded = one.encode(values, step)
@@ -214,7 +214,7 @@ def throttle():
 def steps(rank, port, small, runs, results):
     """One process of some runs, each of some training steps."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo", CUBLAS_WORKSPACE_CONFIG=":4096:8")
-    # Gradients must not depend on the run, so that those with the same messages end alike.
+    # Gradients must not depend on the run, so runs with the same messages end alike.
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cuda.enable_flash_sdp(False)
     torch.backends.cuda.enable_mem_efficient_sdp(False)
@@ -229,8 +229,8 @@ def steps(rank, port, small, runs, results):
 
 
 def run(spec, where, rank, small, set_rate):
-    """Some steps on each link. ``where`` is "ddp" for DistributedDataParallel alone, which sends
-    through no such link."""
+    """Some steps on each link. ``where`` is "ddp" for DistributedDataParallel alone, which does not
+    use these links."""
     import gradwire.torch
 
     device = torch.device("cpu" if small else "cuda")
@@ -239,7 +239,7 @@ def run(spec, where, rank, small, set_rate):
     model = torch.nn.parallel.DistributedDataParallel(module.to(device))
     handle = None if where == "ddp" else gradwire.torch.register(model, spec, device=where)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    # Ranks have batches of their own.
+    # Ranks have their own batches.
     torch.manual_seed(1 + rank)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -247,7 +247,7 @@ def run(spec, where, rank, small, set_rate):
     for link, rate in LINKS.items():
         set_rate(rate)
         found[f"{link}_step_s"] = statistics.median(timed(model, optimizer, windows, device) for _ in range(2 if small else 5))
-    # Only parameters that have learnt from the same means are the same on both.
+    # The parameters are equal on both only if they were trained with the same means.
     digest = sum(int(one.detach().view(torch.int32).sum(dtype=torch.int64)) for one in model.parameters())
     digests = [None, None]
     dist.all_gather_object(digests, digest)
@@ -287,7 +287,7 @@ def whole_steps(runs, small, clock):
         try:
             yield results.get(timeout=max(1.0, clock.left()))
         except queue.Empty:
-            # Later runs have no result either, as they follow in the same processes.
+            # Later runs in the same processes have no result, either.
             yield {"spec": spec, "device": where, "error": f"no result; exit codes {[process.exitcode for process in processes]}"}
     for process in processes:
         process.kill()
@@ -302,7 +302,7 @@ def comparisons(small, device, spec):
 
 
 def tried(work, spec, *arguments):
-    """What some work returns for a compressor, or its error."""
+    """The result of some work for a compressor, or its error."""
     try:
         return work(spec, *arguments)
     except Exception as error:
@@ -310,15 +310,15 @@ def tried(work, spec, *arguments):
 
 
 def in_parallel(small, device, clock, kept, jobs):
-    """The comparisons of all compressors, until ``kept`` seconds are left. Most of their time is
-    that of Triton's compiler, which later parts need not run again."""
+    """The comparisons of all compressors, until ``kept`` seconds are left. Triton's compiler takes
+    most of the time; later parts need not run it again."""
     pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
     waiting = [(spec, pool.submit(comparisons, small, device, spec)) for spec in COMPARED]
     for spec, one in waiting:
         found = tried(lambda _: one.result(max(1.0, clock.left() - kept)), spec)
         yield from found if isinstance(found, list) else [found]
     for process in list(pool._processes.values()):
-        # One that is late would disturb what is measured next.
+        # A late one would disturb the next measurement.
         process.terminate()
     pool.shutdown(wait=True, cancel_futures=True)
 
@@ -360,7 +360,7 @@ def main():
     if device.type == "cpu" and not (options.small and os.environ.get("TRITON_INTERPRET") == "1"):
         raise SystemExit("there is no GPU; try the script with TRITON_INTERPRET=1 and --small")
     small, clock = options.small, Clock(SECONDS)
-    # Whole steps get the last seconds, whatever the parts before them take.
+    # Whole steps get the last seconds, however long the earlier parts take.
     kept = LAST_SECONDS if options.only is None else 0
     name = torch.cuda.get_device_name() if device.type == "cuda" else "interpreter"
     report = {"device": name, "torch": torch.__version__, "triton": triton.__version__, "messages": [], "speed": [], "steps": [], "left_out": []}
@@ -389,7 +389,7 @@ def main():
         Path(options.out).write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
         return
     if device.type == "cuda":
-        # The processes need what was measured with.
+        # The processes need the memory of the measurements.
         torch.cuda.empty_cache()
     runs = [("none", "ddp"), *[(spec, where) for where in ("gpu", "host") for spec in HOOKS], ("none", "host")]
     if small:

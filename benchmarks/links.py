@@ -1,10 +1,10 @@
-"""Measures communication hooks and local steps: the steps to a fixed accuracy or loss, and the time
-of a step on a link.
+"""Measures communication hooks and local steps: the number of steps to a fixed accuracy or loss,
+and the time of a step on a link.
 
 scripts/links runs it as every rank; rank 0 appends a JSON line for each hook to --out. Without
---turn it trains on an unthrottled link until the target is reached: the steps that this takes do
-not depend on the link. With --turn it times steps, without evaluation. What the file has already is
-not run again. """
+--turn it trains on an unthrottled link until it reaches the target, because the number of steps
+does not depend on the link. With --turn it times steps, without evaluation. It skips measurements
+that the file already has. """
 
 import argparse
 import json
@@ -27,10 +27,10 @@ from tasks import MOST_STEPS, TASKS
 
 # The first steps, which are not timed. DistributedDataParallel forms its buckets after the first.
 WARM_STEPS = 3
-# The fewest and the most steps that are timed, and how long they take in between; of local steps,
-# rounds.
+# The fewest and the most steps to time (rounds, for local steps), and the seconds to time in
+# between.
 TIMED_STEPS, TIMED_ROUNDS, TIMED_SECONDS = (5, 60), (3, 6), 1.2
-# What tells one record from another.
+# The key of a record.
 PLACE = ("task", "rate", "ranks", "hook", "seed", "turn")
 
 
@@ -48,10 +48,10 @@ def register(model, hook):
 
 
 def local_steps(model, optimizer, name):
-    """The optimizer of local steps by name, around that of the model."""
+    """The optimizer of local steps by name, around the model's optimizer."""
     every = LOCAL[name]
     if name == PYTORCH_LOCAL:
-        # It averages after the step that ends its warm-up, and after each further period.
+        # It averages after the last step of its warm-up, and after each further period.
         return PostLocalSGDOptimizer(optimizer, PeriodicModelAverager(every, warmup_steps=every - 1))
     outer = gradwire.torch.Nesterov(lr=0.7, momentum=0.5)
     return gradwire.torch.LocalSteps(model, optimizer, every, DEFAULT, outer=outer)
@@ -63,8 +63,8 @@ class Training:
 
     def __init__(self, task, hook, seed):
         torch.manual_seed(seed)
-        # PowerSGD's hook chains collectives, and over gloo those of two buckets deadlock. An
-        # explicit limit puts all parameters into one bucket.
+        # PowerSGD's hook chains collectives, and over gloo the collectives of two buckets deadlock.
+        # An explicit limit puts all parameters into one bucket.
         buckets = {"bucket_cap_mb": 26} if hook == "powerSGD_hook" else {}
         self.task, self.seed, self.steps = task, seed, 0
         self.module, self.round = task.model(), LOCAL.get(hook, 1)
@@ -89,7 +89,7 @@ class Training:
 
 
 def to_target(training, seconds):
-    """Trains until the target, or until this much time is spent; evaluation is not timed."""
+    """Trains to the target, or for at most this time; evaluation is not timed."""
     task, times, best, reached = training.task, [], None, None
     while training.steps < task.cap_steps:
         times.append(training.step())
@@ -107,7 +107,7 @@ def to_target(training, seconds):
 
 
 def timed(training):
-    """Times steps: the median; of local steps the mean of each round."""
+    """Times steps. Returns the median; for local steps, from the mean of each round."""
     step_of_round = lambda: sum(training.step() for _ in range(training.round)) / training.round
     if training.round == 1:
         warm, (fewest, most) = WARM_STEPS, TIMED_STEPS
@@ -127,7 +127,7 @@ def of_first(numbers):
 
 
 def measured(path):
-    """The places that a file has a record of."""
+    """The keys of the records in a file."""
     if not os.path.exists(path):
         return set()
     with open(path) as file:
@@ -135,7 +135,7 @@ def measured(path):
 
 
 def provenance():
-    """What the times depend on beside the arguments."""
+    """The conditions, besides the arguments, that the times depend on."""
     described = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=os.path.dirname(__file__))
     with open("/proc/cpuinfo") as file:
         fields = dict(line.split(":", 1) for line in file if ":" in line)
@@ -164,7 +164,7 @@ def main():
     task = TASKS[options.task]()
     seeds, hooks = options.seeds, options.hooks
     if options.turn is not None:
-        # Another hook begins each turn, so that none always has the same place.
+        # Another hook begins each turn, so no hook always has the same place.
         first = options.turn % len(hooks)
         seeds, hooks = [options.turn], hooks[first:] + hooks[:first]
     for seed in seeds:

@@ -1,5 +1,5 @@
-"""Measures for how long training waits for the exchanges of LocalSteps: of the whole model, of
-fragments, and of fragments whose exchange goes on in the background.
+"""Measures how long training waits for the exchanges of LocalSteps: for the whole model, for
+fragments, and for both in the background.
 
 scripts/links runs it as every rank, for example
 `scripts/links -n 2 -r 10mbit -b 4kb python benchmarks/streaming.py`. Rank 0 prints a table. """
@@ -13,13 +13,13 @@ import torch.distributed as dist
 import gradwire.torch
 from tasks import TASKS
 
-# fragments and fragment_sync_delay; the largest delay that leaves the exchanges apart.
+# fragments and fragment_sync_delay; -1 is the largest delay without overlapping exchanges.
 MODES = ((1, 0), (3, 0), (1, -1), (3, -1))
 
 
 def measure(task, compressor, every, rounds, fragments, delay):
-    """The seconds of a step, and those of it that training waits; the loss of the last round on
-    this rank."""
+    """The seconds of a step, the part of them that training waits, and the loss of the last round
+    on this rank."""
     torch.manual_seed(0)
     model = task.model()
     steps = gradwire.torch.LocalSteps(

@@ -24,7 +24,7 @@ def main():
 
 
 def to_target(trained, timed, task, ranks):
-    """Milliseconds a step on each link, and seconds to the target: step time times steps, seed by
+    """Milliseconds per step on each link, and seconds to the target: step time times steps, by
     seed."""
     steps = {(record["hook"], record["seed"]): record["steps_to_target"] for record in trained}
     times = {(record["hook"], record["rate"], record["seed"]): record["step_ms"] for record in timed}
@@ -39,7 +39,7 @@ def to_target(trained, timed, task, ranks):
             return None
         if hook != "powerSGD_hook":
             return needed * step / 1e3
-        # Its first steps are those of no hook.
+        # Its first steps are uncompressed, as without a hook.
         return (PLAIN_STEPS * times["no hook", rate, seed] + (needed - PLAIN_STEPS) * step) / 1e3
 
     def cell(hook, rate):
@@ -53,7 +53,8 @@ def to_target(trained, timed, task, ranks):
         return f"{step}, {spread(reached, 1)} s"
 
     def ratio(rate, others, other_rate, theirs=PYTORCH):
-        """PyTorch's shortest time on a link over the shortest of some hooks on another, by seed."""
+        """PyTorch's shortest time on a link, divided by the shortest time of some hooks on another
+        link, by seed."""
         shortest = lambda hooks, rate, seed: min((time for hook in hooks if (time := seconds(hook, rate, seed))), default=None)
         pairs = [(shortest(theirs, rate, seed), shortest(others, other_rate, seed)) for seed in seeds]
         if not all(slow and fast for slow, fast in pairs):
@@ -82,7 +83,7 @@ def spread(values, digits):
 
 
 def overhead(timed, task, ranks):
-    """What a hook adds to a step on an unthrottled link."""
+    """The time that a hook adds to a step on an unthrottled link."""
     print(f"\n### A step on an unthrottled link, {task}, {ranks} ranks: ms, over turns\n")
     print("| hook | least | median | against no hook | paired difference | compress | decompress | wait |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")

@@ -11,7 +11,7 @@ from torch import nn
 
 from gpt import Gpt
 
-# More steps than a run has. Step MOST_STEPS·seed + n has the n-th batch of this seed.
+# An upper bound of the steps of a run. Step MOST_STEPS·seed + n has the n-th batch of this seed.
 MOST_STEPS = 1 << 20
 
 

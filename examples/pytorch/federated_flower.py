@@ -1,9 +1,9 @@
-"""Federated rounds with Flower whose messages are compressed by gradwire in both directions.
+"""Federated rounds with Flower, with messages compressed by gradwire in both directions.
 
 The server sends the model as 16-bit floats. Clients answer with the largest twentieth of their
-update, and keep the rest in Flower's state of the node for their next message (error feedback). The
-client's app knows nothing of it. `client` and `server` are apps for `flwr run`; run as a script,
-this file simulates all nodes in one process:
+update. They keep the rest in Flower's node state for their next message (error feedback). The
+client's app needs no change. `client` and `server` are apps for `flwr run`; run as a script, this
+file simulates all nodes in one process:
 
     pip install flwr==1.41.0
     python examples/pytorch/federated_flower.py --rounds 3
@@ -60,7 +60,7 @@ def train(message: Message, context: Context) -> Message:
 
 
 class Strategy(gradwire.flower.CompressedStrategy, FedAvg):
-    """Federated averaging of compressed updates, which counts their bytes."""
+    """Federated averaging of compressed updates. Counts their bytes."""
 
     sent_bytes = 0
 
@@ -125,7 +125,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    # Flower's own processes would set these.
+    # Normally Flower's own processes set these.
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 0
     server(OneProcess(4), Context(0, 0, {}, RecordDict(), {"rounds": options.rounds}))
 

@@ -1,5 +1,5 @@
-"""The task of the with_*.py examples: a small network learns which of ten directions is the nearest
-to a point."""
+"""The task of the with_*.py examples: a small network learns the nearest of ten directions to a
+point."""
 
 import argparse
 
@@ -20,7 +20,7 @@ class Net(nn.Module):
 
 
 def batch(rank, step, size=32):
-    """Points and the numbers of their directions; every rank has others at every step."""
+    """Points and the numbers of their directions; they differ between ranks and steps."""
     directions = torch.randn(10, 64, generator=torch.Generator().manual_seed(5))
     generator = torch.Generator().manual_seed(1000 * step + rank)
     labels = torch.randint(0, 10, (size,), generator=generator)

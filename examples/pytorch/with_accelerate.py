@@ -1,4 +1,4 @@
-"""Trains with Accelerate and compressed gradients, saves a checkpoint, and goes on from it with
+"""Trains with Accelerate and compressed gradients, saves a checkpoint, and resumes from it with
 --resume.
 
     torchrun --nproc-per-node 2 examples/pytorch/with_accelerate.py --steps 100

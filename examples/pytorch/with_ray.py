@@ -23,15 +23,15 @@ def on_every_worker(options):
     rank = context.get_world_rank()
     net = task.model()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
-    # It is DistributedDataParallel.
+    # Ray wraps the model in DistributedDataParallel.
     model = ray.train.torch.prepare_model(net)
-    # Ray's workers may live on after an error; the block tells the other ranks.
+    # Ray's workers may outlive an error, so the block tells the other ranks.
     with gradwire.torch.register(model, "3lc") as handle:
         train_model(model, net, optimizer, handle, rank, options)
 
 
 def train_model(model, net, optimizer, handle, rank, options):
-    # Ray has a checkpoint of its own if it has restarted the workers.
+    # If Ray has restarted the workers, it provides a checkpoint.
     checkpoint = ray.train.get_checkpoint() or options["checkpoint"]
     if checkpoint:
         with checkpoint.as_directory() as folder:

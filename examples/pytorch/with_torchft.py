@@ -5,8 +5,8 @@
     REPLICA=0 python examples/pytorch/with_torchft.py &
     REPLICA=1 python examples/pytorch/with_torchft.py
 
-Each replica trains on data of its own, which REPLICA selects. Stop one of them and start it again:
-the others go on, and it continues with their parameters. """
+Each replica trains on its own data, selected by REPLICA. Stop one of them and start it again: the
+others go on, and it continues with their parameters. """
 
 import os
 import socket
@@ -21,7 +21,7 @@ from gradwire.torch.torchft import DistributedDataParallel, ProcessGroupGloo
 def train(folder, steps, resume):
     if resume:
         raise SystemExit("this example has no --resume: a replica that starts continues with the parameters of the others")
-    # What torchrun sets; here each replica is a single process.
+    # torchrun would set these; here each replica is a single process.
     store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="localhost", MASTER_PORT=str(store.port))
     replica = int(os.environ.get("REPLICA", 0))

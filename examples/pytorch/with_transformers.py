@@ -1,4 +1,4 @@
-"""Trains with Transformers' Trainer and compressed gradients, saves checkpoints, and goes on from
+"""Trains with Transformers' Trainer and compressed gradients, saves checkpoints, and resumes from
 the last with --resume.
 
     torchrun --nproc-per-node 2 examples/pytorch/with_transformers.py --steps 100

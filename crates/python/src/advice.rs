@@ -23,11 +23,11 @@ type Measured = (String, usize, String, f64, f64);
 /// Predicts the steps of candidates; returns the advice as JSON and as text.
 ///
 /// `tensors` have names, shapes and the seconds after which their gradients are ready; `gradients`
-/// are those of each recorded step. `cluster` has the fields of `Cluster` but for the ranks, the
-/// link and the correction. `measured` is the spec, the ranks, the link, the seconds and the sent
-/// bytes of a step that was measured with an exchange. `progress` is called with the candidate that
-/// is tried, the number of finished trials, that of all, and the part of the work that is done;
-/// what it raises ends the trials.
+/// has the gradients of each recorded step. `cluster` has the fields of `Cluster` except the ranks,
+/// the link and the correction. `measured` describes a step that was measured with an exchange: the
+/// spec, the ranks, the link, the seconds and the sent bytes. `progress` is called with the present
+/// candidate, the number of finished trials, the number of all trials, and the finished part of the
+/// work; an exception ends the trials.
 #[pyfunction]
 #[pyo3(signature = (tensors, gradients, step_seconds, *, ranks, cluster, links, optimizer, candidates, measured, progress))]
 #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]

@@ -1,4 +1,4 @@
-//! Tensors by pointer: the only place where an address from Python becomes a slice.
+//! Tensors by pointer. Only this module turns an address from Python into a slice.
 
 use gradwire::{Dtype, Floats};
 use gradwire_bits::kernels;
@@ -9,7 +9,7 @@ use crate::errors::Failure;
 /// A contiguous tensor in main memory, by its address.
 ///
 /// The Python package checks dtype, device, contiguity and length before it passes an address.
-/// Until the call or the job ends, it keeps the tensor alive and lets nobody else write to it.
+/// Until the call or the job ends, it keeps the tensor alive and prevents other writes to it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Buffer {
     address: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Buffer {
     dtype: Dtype,
 }
 
-/// The element type with a name of PyTorch and numpy.
+/// The element type with this name in PyTorch and numpy.
 pub(crate) fn dtype(name: &str) -> Result<Dtype, Failure> {
     match name {
         "float32" => Ok(Dtype::F32),
@@ -125,7 +125,7 @@ trait Element {}
 impl Element for f32 {}
 impl Element for u16 {}
 
-/// Bytes of a tensor that this process alone uses: a channel's outgoing or incoming buffer.
+/// Bytes of a tensor that nobody else uses: a channel's outgoing or incoming buffer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bytes {
     address: usize,
@@ -153,8 +153,8 @@ impl Bytes {
         if self.len == 0 {
             return &mut [];
         }
-        // SAFETY: as in `get`; a message sent from these bytes has left before the channel returns
-        // the same bytes again.
+        // SAFETY: as in `get`. A message sent from these bytes has left before the channel returns
+        // them again.
         unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.len) }
     }
 }

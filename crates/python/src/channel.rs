@@ -2,11 +2,11 @@
 //! receives of byte tensors.
 //!
 //! A message is a header of twelve bytes and the payload. A receiver does not know the length
-//! beforehand. It posts a buffer of [`PART`] bytes, into which most messages fit; the rest of a
-//! longer message follows in parts of this length, whose number it knows from the header, so that
-//! it posts a buffer for the next part before it waits for one. The buffer for a first part is
-//! posted before this rank sends to the same peer. A header whose first byte is 0 is the notice
-//! that a rank has aborted.
+//! beforehand. It posts a buffer of [`PART`] bytes, which most messages fit into. The rest of a
+//! longer message follows in parts of this length. The receiver knows their number from the header,
+//! so it posts a buffer for the next part before it waits for one. The buffer for a first part is
+//! posted before this rank sends to the same peer. If the first byte of a header is 0, the message
+//! is the notice that a rank has aborted.
 
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -32,8 +32,8 @@ pub(crate) struct Channel {
 }
 
 impl Drop for Channel {
-    /// Closes the connections. Only dropped, the object would keep them until another thread next
-    /// runs Python.
+    /// Closes the connections. Otherwise the dropped object would keep them until another thread
+    /// next runs Python.
     fn drop(&mut self) {
         Python::try_attach(|py| {
             // Nobody is left to receive an error.
@@ -78,7 +78,7 @@ impl Channel {
         called.unwrap_or_else(|| Err(ExchangeError::Ended("the interpreter is ending".to_owned())))
     }
 
-    /// A part of a message, of which `len` bytes are used; `more` says that another part follows.
+    /// A part of a message with `len` bytes; `more` says that another part follows.
     fn receive(
         &self,
         from: usize,
@@ -87,7 +87,7 @@ impl Channel {
         until: Instant,
         during: Operation<'_>,
     ) -> Result<Bytes> {
-        // Gloo closes every connection when a receive times out, so wait a little even if the time
+        // Gloo closes every connection when a receive times out, so wait briefly even if the time
         // has passed.
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(5));
         let receive = |channel: &Bound<'_, PyAny>| {
@@ -191,7 +191,7 @@ impl Transport for Channel {
     }
 
     /// Sends the notice to all ranks that have not left. A rank that waits for this one gets it at
-    /// once; other ranks find it later, or a closed connection.
+    /// once. Other ranks find it later, or find a closed connection.
     fn abort(&mut self, culprit: usize) {
         if std::mem::replace(&mut self.aborted, true) {
             return;

@@ -35,7 +35,7 @@ impl Codec {
         Ok(Self(Mutex::new(Ends { encoder, decoder })))
     }
 
-    /// The message of a tensor; what it leaves out is kept.
+    /// The message of a tensor; the rest is kept as the residual.
     fn encode<'py>(
         &self,
         py: Python<'py>,
@@ -119,8 +119,7 @@ impl Codec {
         Ok(PyBytes::new(py, &form))
     }
 
-    /// The bytes of an array that is kept for a tensor, `residual` or `velocity`; `None` if there
-    /// is none.
+    /// The bytes of a kept array of a tensor, `residual` or `velocity`; `None` if there is none.
     fn array<'py>(
         &self,
         py: Python<'py>,

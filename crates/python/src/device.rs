@@ -13,11 +13,11 @@ use crate::buffer::Bytes;
 pub(crate) struct Device {
     object: Py<PyAny>,
     forms: Option<Forms>,
-    /// What `addends` returned.
+    /// The result of the last `addends`.
     addends: Bytes,
 }
 
-/// What `forms` returned.
+/// The result of `forms`.
 struct Forms {
     bytes: Bytes,
     ranges: Vec<Range<usize>>,
@@ -40,7 +40,7 @@ impl Device {
         called.unwrap_or_else(|| Err(ExchangeError::Ended("the interpreter is ending".to_owned())))
     }
 
-    /// `inbox(length)` returns the address of free main memory, to which forms are copied.
+    /// `inbox(length)` returns the address of free main memory; this copies forms to it.
     fn give(&self, forms: &[u8]) -> Result<()> {
         let len = forms.len();
         let address =
@@ -56,9 +56,9 @@ fn pairs(ranges: &[Range<usize>]) -> Vec<(usize, usize)> {
 }
 
 impl DeviceGroup for Device {
-    /// `forms()` waits for the device, and returns the address of all forms in main memory, the
-    /// first and last byte of each, and tensor, index and value of an element that is not finite,
-    /// or `None`.
+    /// `forms()` waits for the device. It returns the address of all forms in main memory, the
+    /// first and last byte of each, and `None`, or the tensor, index and value of an element that
+    /// is not finite.
     fn forms(&mut self) -> Result<DeviceForms<'_>> {
         if self.forms.is_none() {
             type Returned = (usize, Vec<(usize, usize)>, Option<(usize, usize, f32)>);
@@ -92,7 +92,7 @@ impl DeviceGroup for Device {
     }
 
     /// `addends(round, tensors)` waits for the device, and returns the address of all addends in
-    /// main memory. `tensors` has, for each tensor, `None` or the first and last byte of its form
+    /// main memory. For each tensor, `tensors` has `None`, or the first and last byte of its form
     /// in the inbox and of its addend.
     fn addends(
         &mut self,

@@ -25,12 +25,12 @@ create_exception!(gradwire, DeadlineError, GradwireError, "Another rank does not
 pub(crate) struct Failure {
     raise: fn(String) -> PyErr,
     message: String,
-    /// Whether a gradient has NaN or infinity.
+    /// Whether the error is about a gradient with NaN or infinity.
     non_finite: bool,
 }
 
-/// Runs `work` without the interpreter's lock. A panic becomes an error, too: Python code does not
-/// expect one that derives from `BaseException`.
+/// Runs `work` without the interpreter's lock. A panic becomes an error, too, because Python code
+/// does not expect an exception that derives from `BaseException`.
 pub(crate) fn detached<R: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<R, Failure> + Send,
@@ -54,7 +54,7 @@ impl Failure {
         Self::new(ConfigError::new_err, message)
     }
 
-    /// What an array cannot be compressed for. Advice for training does not fit it.
+    /// The reason why an array cannot be compressed, without advice for training.
     pub(crate) fn of_array(error: gradwire::Error) -> Self {
         let gradwire::Error::NonFinite { tensor, index, value } = &error else {
             return error.into();
@@ -66,7 +66,7 @@ impl Failure {
         Self::new(NonFiniteError::new_err, message)
     }
 
-    /// The same error with a remedy for gradients that are not finite, if that is what it is about.
+    /// The same error; if it is about gradients that are not finite, with a remedy.
     pub(crate) fn with_remedy(mut self, remedy: &str) -> Self {
         if self.non_finite {
             self.message += remedy;

@@ -8,7 +8,7 @@ use pyo3::types::PyBytes;
 use crate::buffer::{self, Buffer};
 use crate::errors::{self, Failure};
 
-/// Encodes a tensor as a frame: a message with everything that decoding needs.
+/// Encodes a tensor as a frame: a message with all that decoding needs.
 #[pyfunction]
 #[pyo3(signature = (tensor, shape, spec, name, step, seed, rank))]
 #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
@@ -43,7 +43,7 @@ pub(crate) fn encode<'py>(
     Ok(PyBytes::new(py, &frame))
 }
 
-/// A frame of a tensor that has been read and not decoded yet.
+/// A frame of a tensor that has been read, but not decoded.
 #[pyclass(module = "gradwire._core")]
 pub(crate) struct Frame {
     bytes: Py<PyBytes>,
@@ -64,16 +64,16 @@ pub(crate) struct Frame {
     seed: u64,
     #[pyo3(get)]
     rank: u32,
-    /// The elements, if the frame stores the tensor as it is. It then has no spec, and `dtype` is
-    /// the format's name.
+    /// The elements, if the frame stores the tensor as it is. The frame then has no spec, and
+    /// `dtype` is the format's name.
     #[pyo3(get)]
     stored: Option<Py<PyBytes>>,
 }
 
 #[pymethods]
 impl Frame {
-    /// Reads and checks the frame at byte `at`, which may decode to `max_bytes` bytes: those of a
-    /// stored tensor, or those of the elements as float32.
+    /// Reads and checks the frame at byte `at`. It may decode to at most `max_bytes` bytes,
+    /// counting a stored tensor as it is, and decoded elements as float32.
     #[new]
     #[pyo3(signature = (bytes, at = 0, max_bytes = None))]
     fn new(bytes: Bound<'_, PyBytes>, at: usize, max_bytes: Option<u64>) -> PyResult<Self> {

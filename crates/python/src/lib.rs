@@ -1,8 +1,8 @@
 //! The Python module `gradwire._core`: compressors, and averages over a PyTorch process group.
 //!
 //! The Python package checks tensors and passes their addresses. This crate turns the addresses
-//! into slices, in one place; releases the interpreter's lock while it works; and converts errors
-//! to exceptions, in one place.
+//! into slices in one place, and converts errors to exceptions in one place. It releases the
+//! interpreter's lock while it works.
 
 mod advice;
 mod buffer;
@@ -18,8 +18,8 @@ mod reducer;
 
 use pyo3::prelude::*;
 
-/// Keeps an object until the process ends, without a finalizer at the end: one that would wait for
-/// threads which a forked process does not have.
+/// Keeps an object until the process ends, and never runs its finalizer, which would wait for
+/// threads that a forked process does not have.
 #[pyfunction]
 fn keep_forever(object: Py<PyAny>) {
     std::mem::forget(object);

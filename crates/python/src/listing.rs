@@ -1,4 +1,4 @@
-//! The registry, as Python lists it.
+//! The registry for Python.
 
 use gradwire::registry::REGISTRY;
 use gradwire_exchange::CompressionSchedule;
@@ -8,7 +8,7 @@ use pyo3::types::PyDict;
 use crate::errors::Failure;
 
 /// Every compressor as a dict, with the keys of `gradwire list --json`; `parameters` is a dict by
-/// name, with those that all have.
+/// name, and includes the parameters that all compressors have.
 #[pyfunction]
 pub(crate) fn compressors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let describe = |entry: &&gradwire::Entry| {
@@ -40,7 +40,8 @@ pub(crate) fn compressors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     REGISTRY.iter().map(describe).collect()
 }
 
-/// A spec string or schedule as gradwire prints it: what differs from the defaults, in order.
+/// A spec string or schedule as gradwire prints it: the parameters that differ from their defaults,
+/// in order.
 #[pyfunction]
 pub(crate) fn canonical(spec: &str) -> PyResult<String> {
     let schedule: CompressionSchedule = spec.parse().map_err(Failure::config)?;

@@ -18,7 +18,7 @@ pub(crate) fn read(text: &str, steps: Option<u64>) -> Result<Policy, Failure> {
     Ok(Policy::new(schedule.resolve(run).map_err(Failure::config)?))
 }
 
-/// Refuses schedules that need what only the Rust trainer knows.
+/// Refuses schedules with conditions that only the Rust trainer can check.
 fn check_known(schedule: &CompressionSchedule) -> Result<(), Failure> {
     let reason = if schedule.has_budget() {
         "only the Rust trainer supports budgets; leave 'within' out"
@@ -30,7 +30,7 @@ fn check_known(schedule: &CompressionSchedule) -> Result<(), Failure> {
     Err(Failure::config(format!("'{schedule}': {reason}")))
 }
 
-/// The error about a text that cannot be read. Its remedies are the schedules that Python supports.
+/// The error about unreadable text. Its remedies name the schedules that Python supports.
 fn not_a_schedule(error: ScheduleError) -> Failure {
     let ScheduleError::Form { text, reason } = error else { return Failure::config(error) };
     Failure::config(format!(

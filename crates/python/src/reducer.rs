@@ -42,7 +42,7 @@ pub(crate) struct ReducerHandle {
     ended: Mutex<Receiver<()>>,
     /// Whether `close` waits only a moment.
     hurries: bool,
-    /// The process that has the background thread; a fork of it has none.
+    /// The process with the background thread; a forked process has none.
     process: u32,
     shared: Arc<Shared>,
     /// The tensors of each group.
@@ -65,7 +65,7 @@ pub(crate) struct ReducerHandle {
     /// Whether a compressor of the schedule or of a rule averages by votes.
     #[pyo3(get)]
     votes: bool,
-    /// What `wait` adds to the error about a gradient with NaN or infinity.
+    /// The remedy that `wait` adds to the error about a gradient with NaN or infinity.
     #[pyo3(get, set)]
     nonfinite_remedy: String,
 }
@@ -136,14 +136,13 @@ impl ReducerHandle {
         })
     }
 
-    /// Whether this process is a fork of the one that created the reducer, without its thread and
-    /// connections.
+    /// Whether this process was forked from the reducer's, and so lacks its thread and connections.
     #[getter]
     fn forked(&self) -> bool {
         self.process != process::id()
     }
 
-    /// The number of a group of tensors, which are in the order of their values.
+    /// The number of a group of tensors, given in the order of their values.
     fn group(&self, names: Vec<String>) -> usize {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let known = groups.iter().position(|group| **group == *names);
@@ -153,10 +152,10 @@ impl ReducerHandle {
         })
     }
 
-    /// Averages a group's values in place, in the background thread, which calls `ready()` before
-    /// and `done()` after it.
+    /// Averages a group's values in place. The background thread calls `ready()` before and
+    /// `done()` afterwards.
     ///
-    /// The values are divided by `scale` before, and their mean is multiplied by it.
+    /// Divides the values by `scale` first, and multiplies their mean by it.
     #[pyo3(signature = (group, step, tensor, done = None, *, scale = 1.0, ready = None))]
     fn average(
         &self,
@@ -173,7 +172,7 @@ impl ReducerHandle {
         let submitted = self.submit(move |reducer| {
             let shared = &pending.0;
             let mut job = Job { names, step, tensor, scale };
-            // Without its values this rank cannot send the message that the others wait for.
+            // Without values, this rank cannot send the message that the others wait for.
             let ready = call(ready).inspect_err(|_| reducer.abort());
             let result = ready.and_then(|()| job.run(reducer));
             shared.done(step, tensor.len(), reducer, result);
@@ -184,8 +183,8 @@ impl ReducerHandle {
         if submitted { Ok(()) } else { Err(gone().into()) }
     }
 
-    /// Averages a group that a device compresses, in the background thread, which calls the methods
-    /// of `device`, and `done()` at the end.
+    /// Averages a group that a device compresses. The background thread calls the methods of
+    /// `device`, and `done()` at the end.
     fn average_device(
         &self,
         group: usize,
@@ -220,8 +219,7 @@ impl ReducerHandle {
         })
     }
 
-    /// The bytes of an array that is kept for a tensor, `residual` or `velocity`; `None` if there
-    /// is none.
+    /// The bytes of a kept array of a tensor, `residual` or `velocity`; `None` if there is none.
     fn array<'py>(
         &self,
         py: Python<'py>,
@@ -234,7 +232,7 @@ impl ReducerHandle {
         Ok(array.map(|values| codec::bytes_of(py, &values)))
     }
 
-    /// Replaces an array that is kept for a tensor by a copy of `values`, or by nothing.
+    /// Replaces a kept array of a tensor by a copy of `values`, or removes it.
     fn set_array(
         &self,
         py: Python<'_>,
@@ -274,9 +272,9 @@ impl ReducerHandle {
         }
     }
 
-    /// The cost of the last step, and of all steps together. `ratio` compares sizes of messages,
-    /// each counted once, not traffic: with all-gather over n ranks, divide it by n / 2 to compare
-    /// with an all-reduce.
+    /// The cost of the last step, and of all steps together. `ratio` compares message sizes, each
+    /// counted once, not traffic: with all-gather over n ranks, divide it by n / 2 to compare with
+    /// an all-reduce.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.check_process()?;
         let (step, total) = {
@@ -304,8 +302,8 @@ impl ReducerHandle {
         Ok(dict)
     }
 
-    /// For each tensor its name, number of elements, compressor at a step, the bytes that normally
-    /// distributed values would take, and the bytes of this rank's last messages.
+    /// For each tensor: its name, its number of elements, its compressor at a step, the expected
+    /// bytes for normally distributed values, and the bytes of this rank's last messages.
     fn plan(&self, py: Python<'_>, step: u64) -> PyResult<Vec<Plan>> {
         self.ask(py, move |reducer| {
             let tensors = reducer.tensors().iter().enumerate().map(|(at, tensor)| {
@@ -318,8 +316,8 @@ impl ReducerHandle {
         })
     }
 
-    /// The bytes that this rank's messages of a step take, each counted once, or more: for normally
-    /// distributed values, and no more than a compressor with a threshold sends of small ones.
+    /// The fewest bytes that this rank's messages of a step are expected to take, each counted
+    /// once: for normally distributed values, large or small.
     fn fewest_bytes(&self, py: Python<'_>, step: u64) -> PyResult<f64> {
         self.ask(py, move |reducer| {
             let mut known = HashMap::new();
@@ -327,7 +325,7 @@ impl ReducerHandle {
             tensors
                 .map(|(at, tensor)| {
                     let spec = reducer.spec_at(at, step);
-                    // Models repeat their layers.
+                    // Models repeat layers of the same shape.
                     match known.entry((spec.to_string(), tensor.shape().to_vec())) {
                         Entry::Occupied(known) => Ok(*known.get()),
                         Entry::Vacant(new) => Ok(*new.insert(fewest_bytes(spec, tensor)?)),
@@ -364,8 +362,8 @@ impl ReducerHandle {
         Ok(states.iter().map(|state| PyBytes::new(py, state)).collect())
     }
 
-    /// Restores this rank's state from its own saved state, or from those of all ranks of a run
-    /// with any number of ranks.
+    /// Restores this rank's state from its own saved state, or from the states of all ranks of a
+    /// run with any number of ranks.
     fn load(&self, py: Python<'_>, states: Vec<Vec<u8>>) -> PyResult<()> {
         self.ask(py, move |reducer| {
             let states = states.iter().map(|bytes| State::from_bytes(bytes));
@@ -390,7 +388,7 @@ impl ReducerHandle {
         Ok(all.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
     }
 
-    /// What the transport has counted since the last average began: bytes sent, bytes received,
+    /// The counts of the transport since the last average began: bytes sent, bytes received,
     /// messages sent, messages received.
     fn traffic(&self, py: Python<'_>) -> PyResult<[u64; 4]> {
         self.ask(py, |reducer| {
@@ -411,13 +409,13 @@ impl ReducerHandle {
         Ok(positions.map(|bytes: Vec<u8>| PyBytes::new(py, &bytes)))
     }
 
-    /// Ends the background thread after the submitted averages, and waits for it. Other calls raise
-    /// `ConfigError` from now on. Does nothing in a forked process.
+    /// Ends the background thread after the submitted averages, and waits for it. Afterwards, other
+    /// calls raise `ConfigError`. Does nothing in a forked process.
     fn close(&mut self, py: Python<'_>) -> PyResult<()> {
         if self.forked() {
             return Ok(());
         }
-        // It finishes its jobs by itself.
+        // The thread finishes its jobs by itself.
         drop(self.background.take());
         let until = self.hurries.then(|| Instant::now() + GRACE);
         let wait = || {
@@ -433,9 +431,9 @@ impl ReducerHandle {
         Ok(())
     }
 
-    /// Makes `close` wait for a second at most, because this rank has failed: it may wait for ranks
-    /// that never answer. The background thread then ends with the submitted averages, or when the
-    /// deadline has passed.
+    /// Makes `close` wait for at most a second, because this rank has failed and other ranks may
+    /// never answer. The background thread then ends after the submitted averages, or at the
+    /// deadline.
     fn hurry(&mut self) {
         self.hurries = true;
     }
@@ -451,15 +449,15 @@ impl ReducerHandle {
 impl Drop for ReducerHandle {
     fn drop(&mut self) {
         if self.forked() {
-            // To drop it would lock what a thread that is not here may hold, and end connections
-            // that are not of this process.
+            // Dropping it would take locks that a thread of the other process may hold, and end
+            // connections of that process.
             std::mem::forget(self.background.take());
         }
     }
 }
 
 impl ReducerHandle {
-    /// Refuses to wait in a fork for a thread that it does not have.
+    /// In a forked process, refuses to wait for a thread that does not exist there.
     fn check_process(&self) -> Result<(), Failure> {
         if self.forked() {
             return Err(Failure::config(format!(
@@ -471,7 +469,7 @@ impl ReducerHandle {
         Ok(())
     }
 
-    /// Submits a job; returns false if the background thread has ended, or was closed.
+    /// Submits a job; returns false if the background thread has ended or was closed.
     fn submit(&self, job: impl FnOnce(&mut Reducer) + Send + 'static) -> bool {
         self.background.as_ref().is_some_and(|background| background.submit(job))
     }

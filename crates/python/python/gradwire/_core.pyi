@@ -68,7 +68,7 @@ class Reducer:
     stages: List[Tuple[int, int]]
     votes: bool
     nonfinite_remedy: str
-    # Whether this process is a fork of the one that created the reducer, without its thread and connections.
+    # Whether this process was forked from the reducer's, and so lacks its thread and connections.
     forked: bool
     def __init__(
         self,

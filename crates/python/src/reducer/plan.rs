@@ -1,21 +1,21 @@
-//! How tensors are sent, and how long their messages are expected to be.
+//! The compressors of tensors, and the expected sizes of their messages.
 
 use gradwire::{Encoder, Floats, Rng, Spec, Tensor};
 use gradwire_exchange::Result;
 
-/// A tensor's name, number of elements and compressor, the bytes expected of a message, and those
-/// of the last messages.
+/// A tensor's name, number of elements and compressor, the expected bytes of a message, and the
+/// bytes of its last messages.
 pub(super) type Plan = (String, usize, String, f64, usize);
 
 /// The bytes of a message for normally distributed values in a tensor's shape, with a standard
-/// deviation of one. Of a large tensor, only some rows are encoded.
+/// deviation of one. For a large tensor, only some rows are encoded.
 pub(super) fn expected_bytes(spec: &Spec, tensor: &Tensor) -> Result<f64> {
     expected_bytes_of(spec, tensor, 1.0)
 }
 
-/// The bytes of a message for normally distributed values, large or small: whichever takes fewer.
-/// Compressors with a threshold for values send everything, or nothing, if nothing is known of the
-/// values.
+/// The bytes of a message for normally distributed values, large or small, whichever takes fewer. A
+/// compressor with a threshold may send everything or nothing, depending on the size of the values,
+/// which is unknown.
 pub(super) fn fewest_bytes(spec: &Spec, tensor: &Tensor) -> Result<f64> {
     Ok(expected_bytes(spec, tensor)?.min(expected_bytes_of(spec, tensor, 1e-6)?))
 }

@@ -1,4 +1,4 @@
-//! What the reducer's thread has done so far, for the caller.
+//! The progress of the reducer's thread, for the caller.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +15,7 @@ pub(super) struct Shared {
 
 #[derive(Default)]
 pub(super) struct Progress {
-    /// The number of averages that are submitted and not done.
+    /// The number of submitted averages that are not done.
     pub(super) pending: usize,
     pub(super) failure: Option<Failure>,
     pub(super) step: Step,
@@ -70,8 +70,8 @@ impl Shared {
     }
 }
 
-/// An average or a flush that is submitted and not done. It counts as done, too, if the thread
-/// panics or has ended.
+/// A submitted average or flush that is not done. It also counts as done if the thread panics or
+/// has ended.
 pub(super) struct Pending(pub(super) Arc<Shared>);
 
 impl Pending {
