@@ -32,9 +32,8 @@ pub struct Advice {
     /// For each link the fastest candidate with local steps, if it is faster than the recommended
     /// one.
     pub local: Vec<Option<usize>>,
-    /// The bandwidth in bits per second above which every candidate without a doubt is slower than
-    /// no compression, or as fast, at the latency of the first link. `None` if none is faster at
-    /// any bandwidth.
+    /// The bandwidth in bits per second up to which some candidate without a doubt is faster than
+    /// no compression, at the latency of the first link. `None` if none is faster at any bandwidth.
     pub crossover: Option<f64>,
     /// The least and the greatest crossover if measured times are off by
     /// [`Cluster::noise`](crate::Cluster::noise).

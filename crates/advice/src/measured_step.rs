@@ -24,8 +24,8 @@ pub struct MeasuredStep {
 }
 
 impl MeasuredStep {
-    /// The cluster, corrected so that the prediction of this step equals its measured time. `costs`
-    /// are the costs of the step's candidate between its ranks.
+    /// The cluster, corrected such that the prediction of this step equals its measured time.
+    /// `costs` are the costs of the step's candidate between its ranks.
     pub fn correct(&self, costs: &Costs, recording: &Recording<'_>, cluster: &Cluster) -> Cluster {
         let trial = Cluster { ranks: self.ranks, correction: 0.0, ..cluster.clone() };
         let mut costs = costs.buckets.clone();

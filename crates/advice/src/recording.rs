@@ -22,7 +22,7 @@ pub struct Recording<'a> {
 /// Tensors that are averaged together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bucket {
-    /// Their places in the model, in the order in which their gradients become ready.
+    /// Their places in the model, in the order their gradients become ready.
     pub tensors: Vec<usize>,
     /// The seconds from the start of the step until the last of them is ready.
     pub ready: f64,
@@ -49,8 +49,8 @@ impl<'a> Recording<'a> {
         Self { tensors, gradients, step_seconds, ready }
     }
 
-    /// The buckets that `DistributedDataParallel` forms after its first step: tensors in the order
-    /// in which their gradients become ready, the first bucket up to one MiB of `f32`, the others
+    /// The buckets that `DistributedDataParallel` forms after its first step, with tensors in the
+    /// order their gradients become ready. The first bucket has up to one MiB of `f32`, the others
     /// up to 25 MiB.
     pub fn buckets(&self) -> Vec<Bucket> {
         let mut order: Vec<usize> = (0..self.tensors.len()).rev().collect();

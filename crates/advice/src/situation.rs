@@ -12,7 +12,7 @@ use crate::{Candidate, Cluster, Costs, MeasuredStep, OptimizerFamily, Recording}
 /// equally fast.
 pub(crate) const MARGIN: f64 = 0.05;
 
-/// The situation for which candidates are compared.
+/// The situation in which candidates are compared.
 #[derive(Debug, Clone)]
 pub struct Situation<'a> {
     /// Recorded training steps.
@@ -189,8 +189,8 @@ mod tests {
             (found.unwrap() / 1e9 / gigabits - 1.0).abs() < 0.02
         };
         assert!(near(of_half_the_bytes([1.0, 1.0], 0.0, 0.0).likely, 76.0));
-        // If gradwire's messages use less than half of the measured link, compression pays not
-        // there, but on slower links.
+        // If gradwire's messages use less than half of the measured link, compression pays only on
+        // slower links.
         for efficiency in [0.3, 0.4, 0.5] {
             assert!(near(of_half_the_bytes([efficiency, 1.0], 0.0, 0.0).likely, 5.0));
         }

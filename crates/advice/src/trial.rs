@@ -65,9 +65,9 @@ impl Costs {
     /// (3 · min(ranks, 4) + 2)` bytes for each of its elements. A bucket has 25 MiB of `f32`, or
     /// one larger tensor.
     ///
-    /// With more than four ranks, four take part, and bytes and times are extrapolated: with a
-    /// gather each rank receives and decodes `n − 1` messages; otherwise its bytes grow as
-    /// `(n − 1)/n`.
+    /// With more than four ranks, four take part, and bytes and times are extrapolated. With a
+    /// gather, each rank receives and decodes `n − 1` messages. Otherwise its bytes grow as `(n −
+    /// 1)/n`.
     ///
     /// # Errors
     /// `Config` if the recording is inconsistent, there is only one rank, or the candidate cannot
@@ -295,8 +295,8 @@ mod tests {
 
     #[test]
     fn errors_are_those_of_what_was_left_out() {
-        // In a normal distribution, the tenth with the largest magnitude has 44 % of the squares: a
-        // single step leaves 0.75 of the norm, and four steps with feedback leave less.
+        // In a normal distribution, the tenth with the largest magnitude has 44 % of the squares. A
+        // single step leaves 0.75 of the norm; four steps with feedback leave less.
         let with = costs("topk:ratio=0.1,select=exact", 2);
         let without = costs("topk:ratio=0.1,select=exact,ef=off", 2);
         assert!(

@@ -3,7 +3,7 @@
 //!
 //! The owner of a rank's transport lends a [`Control`]. All ranks call the same methods between the
 //! same two steps. In a comparison, every rank sends its value to rank 0, and rank 0 sends a
-//! verdict to all: empty if the values are equal, otherwise the reason, with which all ranks fail.
+//! verdict to all: empty if the values are equal, otherwise the error for all ranks.
 
 use std::sync::mpsc;
 use std::time::Instant;

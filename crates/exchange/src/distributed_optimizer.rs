@@ -73,22 +73,22 @@ pub trait DistributedOptimizer: Send {
     }
 
     /// The elements of a tensor that this rank's messages carried in the last step, as increasing
-    /// flat positions: an empty slice if the rank did not take part, `None` if all elements were
+    /// flat positions. An empty slice if the rank did not take part; `None` if all elements were
     /// sent. Momentum masking needs it.
     fn sent(&self, index: usize) -> Option<&[u32]> {
         let _ = index;
         None
     }
 
-    /// The length of this rank's messages for its gradient of a tensor in the last step, in bytes;
-    /// a message to several ranks counts once, and averages that it sends on do not.
+    /// The length in bytes of this rank's messages for its gradient of a tensor in the last step. A
+    /// message to several ranks counts once; averages that the rank sends on do not count.
     fn message_bytes(&self, index: usize) -> usize {
         let _ = index;
         0
     }
 
-    /// Calls `show` with this rank's residual of a tensor: once per slice if the tensor is sent in
-    /// slices; not at all before the first message, or without error feedback.
+    /// Calls `show` with this rank's residual of a tensor, once per slice if the tensor is sent in
+    /// slices. Before the first message, or without error feedback, there is no call.
     fn residual(&self, index: usize, show: &mut dyn FnMut(&[f32])) {
         let _ = (index, show);
     }

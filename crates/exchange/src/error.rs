@@ -7,7 +7,7 @@ use crate::{Operation, Phase};
 /// The result of an operation of an exchange.
 pub type Result<T, E = ExchangeError> = std::result::Result<T, E>;
 
-/// Why an exchange cannot continue. Names the rank and the operation.
+/// The reason why an exchange cannot continue. It names the rank and the operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExchangeError {
@@ -18,7 +18,7 @@ pub enum ExchangeError {
     PeerLost {
         /// The peer.
         peer: usize,
-        /// What this rank was doing.
+        /// The operation of this rank.
         operation: String,
     },
     /// A peer sent nothing within the deadline.
@@ -28,7 +28,7 @@ pub enum ExchangeError {
     Deadline {
         /// The peer.
         peer: usize,
-        /// What this rank was doing.
+        /// The operation of this rank.
         operation: String,
         /// How long it waited.
         deadline: Duration,
@@ -52,9 +52,9 @@ pub enum ExchangeError {
     Protocol {
         /// The peer.
         peer: usize,
-        /// What this rank was doing.
+        /// The operation of this rank.
         operation: String,
-        /// What it sent.
+        /// A description of the message.
         what: String,
     },
     /// A configuration that cannot work.
@@ -66,7 +66,7 @@ pub enum ExchangeError {
     /// The exchange has ended, by an earlier error or because it was closed.
     #[error("the exchange has ended: {0}")]
     Ended(String),
-    /// The system or a device refuses what the exchange needs, such as a thread.
+    /// The system or a device refuses a resource of the exchange, such as a thread.
     #[error("{0}")]
     System(String),
     /// A tensor or message was refused.

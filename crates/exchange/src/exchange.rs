@@ -116,7 +116,7 @@ pub enum ParseExchangeError {
     BadItem {
         /// The exchange.
         name: String,
-        /// What was given.
+        /// The given text.
         item: String,
     },
 }
@@ -255,7 +255,7 @@ impl FromStr for Exchange {
 }
 
 impl Exchange {
-    /// Sets a parameter from `KEY=VALUE`; `None` if the exchange does not have it, or not with this
+    /// Sets a parameter from `KEY=VALUE`; `None` if the exchange does not have it or refuses the
     /// value.
     fn set(&mut self, item: &str) -> Option<()> {
         use Synchronization::Synchronous;

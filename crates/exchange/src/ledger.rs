@@ -1,4 +1,4 @@
-//! Bytes, counted where they are sent and where they are received.
+//! Counts of the bytes that a rank sends and receives.
 
 use std::ops::{AddAssign, Sub};
 

@@ -1,8 +1,8 @@
 //! Exchange of compressed tensors between the ranks of a training run.
 //!
 //! A [`Transport`] moves bytes between ranks and counts them. A [`DistributedOptimizer`] is one
-//! rank's end of an exchange over a transport: it takes this rank's gradients and leaves the same
-//! updated parameters on every rank, bit for bit, except with an asynchronous or stale server.
+//! rank's end of an exchange over a transport: it takes this rank's gradients and updates the
+//! parameters. All ranks then hold the same bits, except with an asynchronous or stale server.
 //! [`launch`] makes all ranks of a run inside one process; [`Role::join`] makes one of them over a
 //! transport that the caller brings.
 //!
@@ -71,9 +71,9 @@
 //!
 //! The trainer passes gradients to [`DistributedOptimizer::step`], or early to a [`GradientSink`].
 //! They are concatenated in the buffer of their group, which the [`Reducer`] passes to the
-//! collective. The collective encodes each tensor with the codec of its name, sends the messages
-//! through the [`Transport`], and adds the decoded messages to the same buffer, in the order of
-//! ranks. The optimizer then reads the means from this buffer.
+//! collective. The collective encodes each tensor with the codec of its name and sends the messages
+//! through the [`Transport`]. It adds the decoded messages to the same buffer, in rank order. The
+//! optimizer then reads the means from this buffer.
 //!
 //! # Local steps
 //!

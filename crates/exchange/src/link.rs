@@ -17,9 +17,9 @@ pub struct Link {
     pub latency: Duration,
 }
 
-/// The bytes that one step moves over the links, as a transport counted them: the mean over workers
-/// for parameter servers and sparse all-reduce, and the bytes of the busiest worker for other
-/// exchanges.
+/// The bytes that one step moves over the links, as a transport counted them. For parameter servers
+/// and sparse all-reduce, the mean over workers; for other exchanges, the bytes of the busiest
+/// worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepBytes {
     /// Bytes a worker sends, headers included.
@@ -48,10 +48,10 @@ impl Link {
     /// The time one step's bytes need over such links, computation not included.
     ///
     /// - all-gather: one phase.
-    /// - all-reduce and scatter-reduce: two phases, the second of which waits for the first.
-    /// - sparse all-reduce: a phase for each doubling, and two more if the workers are no power of
-    ///   two; give the mean bytes over all workers; all messages are assumed to have the same
-    ///   length.
+    /// - all-reduce and scatter-reduce: two phases; the second waits for the first.
+    /// - sparse all-reduce: a phase for each doubling, and two more if the number of workers is not
+    ///   a power of two. Give the mean bytes over all workers. All messages are assumed to have the
+    ///   same length.
     /// - hierarchical: three phases; two if there is one node, one if nodes have one rank. Give a
     ///   leader's bytes, which are the most. Its members' values arrive before it sends its own
     ///   messages, so they take additional time.
@@ -62,7 +62,7 @@ impl Link {
     ///   exactly this time. With several servers the one that holds the most (the mean, or the
     ///   largest tensor) decides.
     ///
-    /// One worker alone needs no network in exchanges without servers: the time is zero.
+    /// In exchanges without servers, a single worker needs no network: the time is zero.
     pub fn step_time(&self, exchange: Exchange, workers: usize, bytes: StepBytes) -> Duration {
         let (busiest, phases) = (bytes.up.max(bytes.down), exchange.phases(workers));
         let on_the_way = match exchange {

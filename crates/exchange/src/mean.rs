@@ -2,8 +2,8 @@
 //!
 //! A buffer is cut into `n` parts of whole elements. Every rank sends each part to its owner. The
 //! owner adds the `n` versions of its part in rank order in `f32`, divides by `n`, rounds once to
-//! the element type (the mean, not the sum, so 16-bit values do not overflow), and sends the result
-//! to all. The owner, too, continues with the rounded bytes.
+//! the element type, and sends the result to all. It rounds the mean, not the sum, so 16-bit values
+//! do not overflow. The owner, too, continues with the rounded bytes.
 
 mod arithmetic;
 mod packing;

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-/// How long a rank waits for a rank that may itself wait for others, one after the other: a quarter
-/// of the deadline longer for each of these `waits`.
+/// How long a rank waits for a rank that may itself wait for others: a quarter of the deadline
+/// longer for each of its successive `waits`.
 pub(crate) fn patience(deadline: Duration, waits: u32) -> Duration {
     deadline * (4 + waits) / 4
 }

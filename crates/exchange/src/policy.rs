@@ -9,8 +9,8 @@ use crate::{Result, Rule, Schedule, rule};
 
 /// The compressors of a run, and the tensors that are sent uncompressed.
 ///
-/// Vectors (biases, the scales of normalization layers) and small tensors gain nothing from
-/// compression and suffer from it; they are sent with `none`.
+/// Vectors (biases, the scales of normalization layers) and small tensors do not gain from
+/// compression but suffer from it; they are sent with `none`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     /// Compresses gradients.

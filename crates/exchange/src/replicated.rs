@@ -86,7 +86,7 @@ impl OwnedReducer {
     fn abort(&mut self) {
         match self {
             Self::Inline { reducer, .. } => reducer.abort(),
-            // Without an answer the thread has ended.
+            // If there is no answer, the thread has ended.
             Self::Overlapped { pipeline, .. } => drop(pipeline.ask(Reducer::abort)),
         }
     }
@@ -166,7 +166,7 @@ fn check_overlap(config: &GroupConfig<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What a step does with the means: the optimizer runs on each, and changes the parameters.
+/// Updates the parameters: runs the optimizer on each mean.
 struct Update<'a> {
     optimizer: &'a mut dyn Optimizer,
     tensors: &'a [Tensor],

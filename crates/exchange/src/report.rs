@@ -17,8 +17,8 @@ pub struct StepReport {
     pub wire: Duration,
     /// Processor time spent in the optimizer.
     pub update: Duration,
-    /// Time in which this rank's reducer thread encoded, sent, waited for others and decoded; 0
-    /// without such a thread.
+    /// Time that this rank's reducer thread spent encoding, sending, waiting for others and
+    /// decoding; 0 without such a thread.
     pub background: Duration,
     /// The part of `background` that the caller waited for in
     /// [`step`](crate::DistributedOptimizer::step); the rest was hidden behind the caller's own

@@ -20,7 +20,7 @@ pub struct Rule {
 /// Which tensors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Tensors {
-    /// Tensors whose name matches this pattern, in which `*` is any run of characters.
+    /// Tensors whose name matches this pattern; `*` is any run of characters.
     Named(String),
     /// Tensors with fewer elements.
     Below(usize),

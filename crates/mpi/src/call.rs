@@ -80,7 +80,7 @@ pub(crate) struct Transfer {
 }
 
 // SAFETY: a request belongs to the process, not to a thread; MPI was initialized for calls from any
-// thread, one at a time, and a transfer is used through `&mut` by the transport that owns it.
+// thread, one at a time; and only its transport uses a transfer, through `&mut`.
 unsafe impl Send for Transfer {}
 
 impl Transfer {

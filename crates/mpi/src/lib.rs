@@ -33,9 +33,9 @@
 //!
 //! **Notices** are sent under a separate tag and are not counted. One says that a rank has left,
 //! and how many messages it sent to this rank. One says that the run must stop, and names the rank
-//! that caused it. One names the rank that the sender has waited for during most of the deadline:
-//! at the deadline, a rank that waits for a waiting rank blames the rank at the end of the chain.
-//! One says that its sender is left after the loss of a rank.
+//! that caused it. One names the rank that the sender has waited for during most of the deadline.
+//! At the deadline, a rank that waits for a waiting rank can thus blame the rank at the end of the
+//! chain. One says that its sender is left after the loss of a rank.
 //!
 //! **Lost ranks.** [`World::reconnect`] connects the ranks that are left. They find out by messages
 //! who is left, because MPI does not tell them. Processes cannot be added to a job.

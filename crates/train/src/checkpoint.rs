@@ -2,14 +2,14 @@
 //!
 //! One state file (safetensors) holds, by name,
 //!
-//! | entries | what |
+//! | entries | content |
 //! |---|---|
 //! | `config/…` | every setting that a resumed run must repeat |
 //! | `step` | steps done |
-//! | `parameters/<tensor>` | the workers' parameters, equal on all; those of the first, if workers are asynchronous |
+//! | `parameters/<tensor>` | the workers' common parameters; if workers are asynchronous, the first worker's |
 //! | `statistics<r>/<norm>.mean`, `.variance` | the batch-norm statistics of worker r |
 //! | `streams<r>/…` | the hidden state of worker r's language model |
-//! | `worker<r>/…` | residuals and optimizer of worker r; for worker 0, those of the servers; its parameters, if workers are asynchronous |
+//! | `worker<r>/…` | residuals and optimizer of worker r, and its parameters if workers are asynchronous; for worker 0, also the state of the servers |
 //! | `worker<r>/step` | steps done when worker r saved its state; equal to `step` |
 //! | `worker<r>/snapshot/…`, `shift` | with variance-reduced gradients, the snapshot and its mean gradient |
 //! | `worker0/diagnosis/<tensor>` | bytes of the first worker's messages since the last diagnosis |
@@ -20,9 +20,9 @@
 //! incomplete checkpoint is never written, and counts as damaged when read.
 //!
 //! The latest checkpoints of a run are [kept](crate::rotation). A run with another number of
-//! workers can resume from one: residuals are redistributed by the rule of
-//! [`reshard`](gradwire_exchange::reshard), batch-norm statistics by rank, and the order of the
-//! data continues as if the new number of workers had taken all steps.
+//! workers can resume from one. Residuals are redistributed by the rule of
+//! [`reshard`](gradwire_exchange::reshard), batch-norm statistics by rank. The order of the data
+//! continues as if the new number of workers had taken all steps.
 
 use std::collections::BTreeMap;
 use std::path::Path;

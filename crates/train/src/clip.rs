@@ -76,7 +76,7 @@ fn median(numbers: &mut [f32]) -> f32 {
     }
 }
 
-/// Σ x², in eight sums so that the additions run in parallel.
+/// Σ x², in eight sums so the additions run in parallel.
 fn squares(values: &[f32]) -> f64 {
     let mut sums = [0.0f64; 8];
     let (chunks, rest) = values.as_chunks::<8>();

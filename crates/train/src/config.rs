@@ -65,8 +65,8 @@ impl RunConfig {
         self.settings.augment.unwrap_or_else(in_colour)
     }
 
-    /// How long a rank waits for another. It must be longer than an evaluation, for which servers
-    /// wait. A rank that dies is noticed at once.
+    /// How long a rank waits for another. It must be longer than an evaluation, because servers
+    /// wait for evaluations. A rank that dies is noticed at once.
     pub(crate) fn deadline(&self) -> Duration {
         Duration::from_secs_f64(self.settings.deadline_s)
     }

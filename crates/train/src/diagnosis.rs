@@ -93,7 +93,7 @@ pub(crate) struct Diagnoser {
     names: Vec<String>,
     /// Bytes of each layer's messages since the last diagnosis.
     bytes: Vec<u64>,
-    /// Exchanges since the last diagnosis in which the worker sent something.
+    /// Exchanges since the last diagnosis with messages of this worker.
     exchanges: u64,
     /// Whether a diagnosis is overdue: the worker did not take part in the round when it was due.
     overdue: bool,

@@ -22,7 +22,7 @@ pub enum TrainError {
     Exchange {
         /// The rank: workers come first, then servers.
         rank: usize,
-        /// What went wrong.
+        /// The cause.
         source: ExchangeError,
     },
     /// The exchange could not be set up, or a server failed.
@@ -57,7 +57,7 @@ pub enum TrainError {
     Save {
         /// The path of the file.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         source: StateError,
     },
     /// A checkpoint cannot be resumed from.

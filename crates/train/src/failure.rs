@@ -47,9 +47,9 @@ impl FirstFailure {
     }
 }
 
-/// How much a failure explains. An error ranks above a stop that was asked for, since writing the
-/// checkpoint of the stop may have failed; the loss of another rank, which always has a cause
-/// elsewhere, ranks lowest.
+/// How much a failure explains. An error ranks above a requested stop, because writing the stop's
+/// checkpoint may have failed. The loss of another rank always has a cause elsewhere, so it ranks
+/// lowest.
 fn rank(failure: &Failure) -> u32 {
     match failure {
         Failure::Cancelled => 0,

@@ -1,5 +1,5 @@
 //! The gradient of a batch as the sum of the gradients of its parts, and the sum of their squares,
-//! for compressors that use how much the parts agree.
+//! for compressors that use the agreement of the parts.
 //!
 //! Batch normalisation uses the statistics of a part, not of the batch. Each part updates the
 //! running statistics.

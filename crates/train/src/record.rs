@@ -46,7 +46,8 @@ pub struct StepRecord {
     /// every step, all have the same time.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub wall: f64,
-    /// Time in which the reducer's thread encoded, sent, waited and decoded; 0 without overlap.
+    /// Time that the reducer's thread spent encoding, sending, waiting and decoding; 0 without
+    /// overlap.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub background: f64,
     /// The part of `background` that the worker waited for after its backward pass; the rest was
@@ -133,7 +134,7 @@ impl std::iter::Sum for SentCounts {
 pub struct Evaluation {
     /// Steps done.
     pub step: u64,
-    /// What the quality is measured in.
+    /// The measure of the quality.
     pub metric: Metric,
     /// Quality on the test set.
     pub quality: f64,
@@ -195,7 +196,7 @@ pub struct RunRecord {
     pub settings: TrainingSettings,
     /// Exchanges.
     pub rounds: u64,
-    /// What the quality is measured in.
+    /// The measure of the quality.
     pub metric: Metric,
     /// Quality at the end.
     pub quality: f64,
@@ -234,9 +235,9 @@ pub struct RunRecord {
     pub diagnoses: Vec<Diagnosis>,
 }
 
-/// An estimate of the bytes that a worker sent, by equation 1 of Sattler, Wiedemann, Müller and
-/// Samek ("Sparse binary compression", 2018), from the factors of a run: iterations × frequency ×
-/// non-zeros × (position bits + value bits) × receivers. It leaves out means, lengths and headers.
+/// An estimate of the bytes that a worker sent, from the factors of a run: iterations × frequency ×
+/// non-zeros × (position bits + value bits) × receivers. This is equation 1 of Sattler, Wiedemann,
+/// Müller and Samek ("Sparse binary compression", 2018). It leaves out means, lengths and headers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrafficEstimate {
     /// Training steps.

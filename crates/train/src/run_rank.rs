@@ -28,8 +28,8 @@ pub fn deadline(config: &RunConfig) -> Result<Duration, TrainError> {
 }
 
 /// Trains as one of the ranks that `transport` connects: first the workers, then the servers. Every
-/// rank calls it with the same configuration; together they do what [`run`](crate::run()) does,
-/// with the same bits.
+/// rank calls it with the same configuration; together they give the result of
+/// [`run`](crate::run()), with the same bits.
 ///
 /// The first worker reads and writes checkpoints, keeps the record and returns it. The other
 /// workers ask their observers whether to stop, and send their states, so the

@@ -15,7 +15,7 @@ pub(crate) struct States {
 }
 
 impl States {
-    /// For a run of `workers` workers.
+    /// A collector for a run of `workers` workers.
     pub(crate) fn new(workers: usize) -> Self {
         Self { workers, pending: BTreeMap::new() }
     }

@@ -1,11 +1,11 @@
 //! Variance-reduced gradients: a worker sends the difference between the gradient of a batch and
 //! the gradient of the same batch at a snapshot of the parameters.
 //!
-//! Every `svrg` steps all workers take a snapshot x̃ of the common parameters, compute the gradient
-//! of the whole training set there together, and share its exact mean μ. In between, a worker sends
-//! ∇f_batch(x) − ∇f_batch(x̃), compressed; the optimizer gets the mean of these differences plus μ.
-//! The nearer x is to x̃, the smaller are the difference and the error of its compression (Johnson
-//! and Zhang 2013; Yu, Wu and Huang 2019 with the quantizer `lpc-svrg`).
+//! Every `svrg` steps all workers take a snapshot x̃ of the common parameters. Together they
+//! compute the gradient of the whole training set at x̃, and share its exact mean μ. In between, a
+//! worker sends ∇f_batch(x) − ∇f_batch(x̃), compressed; the optimizer gets the mean of these
+//! differences plus μ. The nearer x is to x̃, the smaller are the difference and the error of its
+//! compression (Johnson and Zhang 2013; Yu, Wu and Huang 2019 with the quantizer `lpc-svrg`).
 //!
 //! A step costs two backward passes. A snapshot costs one pass over the worker's part of the
 //! training set and one uncompressed exchange. Both are counted when they occur.

@@ -45,7 +45,7 @@ fn check_min_workers(config: &RunConfig) -> Result<(), TrainError> {
     )))
 }
 
-/// Refuses an outer optimizer that has nothing to apply, or no mean of all workers.
+/// Refuses an outer optimizer without updates to apply, or without a mean of all workers.
 fn check_outer(config: &RunConfig) -> Result<(), TrainError> {
     let reason = match config.outer {
         None if config.outer_rate != 1.0 => {
@@ -165,8 +165,8 @@ fn check_budget(config: &RunConfig) -> Result<(), TrainError> {
     }
 }
 
-/// Refuses clipping to the median if a worker sends no update, or there are no other norms to
-/// compare with.
+/// Refuses clipping to the median if workers do not send updates, or there are no other norms for
+/// comparison.
 fn check_median(config: &RunConfig) -> Result<(), TrainError> {
     let everyone = config.participation == 1.0 && config.dropout == 0.0;
     let conditions = [

@@ -2,9 +2,8 @@
 //!
 //! One phase. With messages of `b` bytes in all, a rank sends and receives `(n − 1)·b` bytes, and
 //! decodes `n` messages of each tensor. It decodes in rank order, and holds only its own messages
-//! and those of one other rank at a time. The means replace its gradients. A rank that does not
-//! take part in a step sends an empty message. Uncompressed tensors are gathered with the
-//! compressor `none`.
+//! and one other rank's at a time. The means replace its gradients. A rank that does not take part
+//! in a step sends an empty message. Uncompressed tensors are gathered with the compressor `none`.
 
 use super::collective::{Collective, Reduction};
 use super::packed;

@@ -7,8 +7,8 @@
 //!
 //! A multi-round method takes two phases per round. A round may ask for the largest values instead
 //! of the mean, or for sums of integers, which travel packed. The addends of its first round travel
-//! with the messages of the other tensors; the addends of later rounds follow when all means of the
-//! previous round are known.
+//! with the messages of the other tensors. The addends of a later round follow when all means of
+//! the previous round are known.
 //!
 //! Messages and addends come from this process or from a [device](crate::DeviceGroup).
 

@@ -1,9 +1,9 @@
 //! Gathering of shards: every rank gets the shards of all ranks, compressed once.
 //!
 //! The values of a group are the shards of all ranks, as in
-//! [reduce-scatter](super::reduce_scatter), and nothing is averaged: every rank compresses its own
-//! chunk of each tensor, sends it to all, and decodes the chunks of all, its own included, so all
-//! ranks have the same bits. This is for parameters, which are sent whole each time: values that a
+//! [reduce-scatter](super::reduce_scatter), but nothing is averaged. Every rank compresses its own
+//! chunk of each tensor and sends it to all. It decodes all chunks, including its own, so all ranks
+//! have the same bits. This is for parameters, which are sent whole each time: values that a
 //! message omits are not kept. With messages of `b` bytes in all, a rank sends `b·(n − 1)/n` bytes
 //! and receives as many.
 

@@ -4,7 +4,7 @@
 //! parameters. Chunk r of all tensors of a group, one after the other, is the shard of rank r. A
 //! group's values are the shards of all ranks in rank order; a chunk with fewer rows than others is
 //! padded to their length. Every rank compresses each chunk for its owner, as a tensor called
-//! `name[a..b]` with its own residual and random draws, and the owner averages the chunks that it
+//! `name[a..b]` with its own residual and random draws. The owner averages the chunks that it
 //! receives. The mean is not compressed again. One phase; with messages of `b` bytes in all, a rank
 //! sends and receives about `b·(n − 1)/n` bytes.
 

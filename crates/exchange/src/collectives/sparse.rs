@@ -7,7 +7,7 @@
 //! its sum with rank i ⊕ d, and both add the two sums, the lower rank's first. Last, rank i sends
 //! the total to rank p + i.
 //!
-//! Sums are in `f32`. Both ranks of a pair add the same sums in the same order, so after each phase
+//! Sums are in `f32`. Both ranks of a pair add the same sums in the same order. So after each phase
 //! all ranks of a block of 2d hold the same bits, and in the end all ranks do. The order of
 //! addition is a tree, not the order of the ranks: ((0 + p) + (1 + (p + 1))) + ((2 + …) + …). It
 //! does not depend on which rank is faster.

@@ -18,11 +18,11 @@ pub struct ReducerConfig {
     pub tensors: Vec<Tensor>,
     /// The run's seed.
     pub seed: u64,
-    /// What to do about gradients that are not finite.
+    /// The reaction to gradients that are not finite.
     pub on_non_finite: OnNonFinite,
 }
 
-/// What to do about a step in which some rank's gradients are not finite.
+/// The reaction to a step with gradients that are not finite on some rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnNonFinite {
     /// Fail with an error that names the tensor.
@@ -49,12 +49,11 @@ impl ReducerConfig {
     /// or scatter-reduce.
     ///
     /// In an all-gather each rank sends its message to n − 1 others; in a scatter-reduce it sends
-    /// two of about the same size, but the mean is compressed a second time. Scatter-reduce suits
-    /// more than eight ranks. It also suits more than two ranks with large messages, such as the
-    /// messages of a quantizer that sends b bits for each element, with b·n ≥ 32: `int8` from four
-    /// ranks on. For these, an all-gather sends at least half as many bytes as an uncompressed
-    /// all-reduce. The last compressor of a schedule decides whether messages are large; rules do
-    /// not.
+    /// two of about this size, but the mean is compressed again. Scatter-reduce suits more than
+    /// eight ranks. It also suits more than two ranks with large messages: those of a quantizer
+    /// with b bits per element, if b·n ≥ 32, such as `int8` from four ranks on. For these, an
+    /// all-gather sends at least half as many bytes as an uncompressed all-reduce. The last
+    /// compressor of a schedule decides whether messages are large; rules do not.
     pub fn suitable(policy: &Policy, ranks: usize) -> Exchange {
         // An all-gather sends b·(n − 1) bits for each element, an uncompressed all-reduce 2·32·(n −
         // 1)/n.

@@ -7,7 +7,7 @@ use crate::{DeviceGroup, ExchangeError, Result};
 
 impl Reducer {
     /// Averages a group that a device compresses, as [`average`](Self::average) does. Messages have
-    /// the same layout as those of the host, so some ranks may use devices and others not. Supports
+    /// the same layout as the host's, so some ranks may use devices and others not. Supports
     /// all-gather with compressors that have a [device form](gradwire::Compressor::device_form).
     /// Supports all-reduce with multi-round methods that have [device
     /// rounds](gradwire::MultiRound::device_rounds), and with linear compressors whose residual

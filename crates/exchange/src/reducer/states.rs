@@ -173,8 +173,8 @@ fn by_rank(states: Vec<State>) -> Result<(Vec<u64>, Vec<State>)> {
     Ok((ranks, states))
 }
 
-/// Refuses two states of the same rank: they come from several exchanges, such as the replicas of a
-/// model on a mesh of two dimensions, and it is unknown which one belongs here.
+/// Refuses two states of the same rank. They come from several exchanges, such as the replicas of a
+/// model on a two-dimensional mesh, and it is unknown which one belongs here.
 fn refuse_repeated(ranks: &[u64]) -> Result<()> {
     match ranks.windows(2).find(|pair| pair[0] == pair[1]) {
         None => Ok(()),

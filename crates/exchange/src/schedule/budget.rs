@@ -73,7 +73,7 @@ fn round_bits(run: RunDescription<'_>, p: f64, value_bits: f64) -> f64 {
 }
 
 /// The most bits that a Golomb code takes for `kept` positions with the best parameter b: b + 1
-/// bits for each position, and the quotients, whose sum is at most elements / 2^b.
+/// bits for each position, plus the quotients. Their sum is at most elements / 2^b.
 fn longest_positions(kept: f64, elements: f64) -> f64 {
     let with = |b: i32| kept * f64::from(b + 1) + (elements / 2f64.powi(b)).floor();
     (0..32).map(with).fold(f64::INFINITY, f64::min)

@@ -19,13 +19,13 @@
 //! 2018, section 3.3), from sparsity 75 % to 99.9 %; integers are rounded.
 //!
 //! The budget follows Sattler, Wiedemann, Müller and Samek ("Sparse binary compression", 2018,
-//! section III): they found that communication delay serves better while the learning rate is high,
-//! and gradient sparsity after it has dropped. Until the first drop, the sparsity of the spec is
-//! kept, and the delay is chosen such that these steps take their share of the budget. From the
-//! drop on, every step is a round if possible, and the sparsity uses what is left. Each message is
-//! counted with the longest code that its positions can take and with its headers. So a compressor
-//! that sends exactly its ratio stays within the budget. If only some workers take part in a round,
-//! this holds on average.
+//! section III): they found communication delay better while the learning rate is high, and
+//! gradient sparsity after it has dropped. Until the first drop, the sparsity of the spec is kept,
+//! and the delay is chosen such that these steps take their share of the budget. From the drop on,
+//! every step is a round if possible, and the sparsity uses the rest of the budget. Each message
+//! counts with its headers and the longest possible code of its positions, so a compressor that
+//! sends exactly its ratio stays within the budget. If only some workers take part in a round, this
+//! holds on average.
 
 mod budget;
 mod stages;
@@ -91,7 +91,7 @@ enum Until {
     End,
 }
 
-/// Why a text is not a compression schedule, or does not fit a run.
+/// The reason why a text is not a compression schedule, or does not fit a run.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ScheduleError {
     /// The compressor of a stage.
@@ -102,9 +102,9 @@ pub enum ScheduleError {
         "'{text}' is not a compression schedule: {reason}; give SPEC, 'SPEC until 0.5 then SPEC', 'SPEC until 100 then SPEC', 'SPEC until drop then SPEC', 'SPEC from KEY=VALUE over 0.05' or 'SPEC within 2MB'"
     )]
     Form {
-        /// What was given.
+        /// The given text.
         text: String,
-        /// What is wrong with it.
+        /// The fault.
         reason: &'static str,
     },
     /// The schedule does not fit the run.
@@ -112,7 +112,7 @@ pub enum ScheduleError {
     Unfit {
         /// The schedule.
         schedule: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -185,8 +185,8 @@ impl CompressionSchedule {
     /// The compressor of every step of a run.
     ///
     /// # Errors
-    /// `Unfit` if the learning rate has too few drops, stages are not in order, or a budget cannot
-    /// be kept or does not suit the compressor.
+    /// `Unfit` if the learning rate has too few drops, stages are out of order, or a budget is too
+    /// small or does not suit the compressor.
     pub fn resolve(&self, run: RunDescription<'_>) -> Result<Schedule, ScheduleError> {
         match self.budget {
             Some(bytes) => self.within(bytes, run),

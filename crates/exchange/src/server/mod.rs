@@ -9,9 +9,9 @@
 //! copy. There is no barrier for the whole model.
 //!
 //! All workers add the same bytes to the same parameters, so they hold the same bits. The server's
-//! parameters are the workers' parameters plus the residual of the pulls. With a pull compressor
-//! without error feedback (such as `none`, `terngrad`, `fp16`) there is no residual: the server
-//! continues from the parameters that it has sent, and holds the workers' bits.
+//! parameters are the workers' parameters plus the residual of the pulls. If the pull compressor
+//! has no error feedback (such as `none`, `terngrad`, `fp16`), there is no residual: the server
+//! continues from the parameters that it has sent, so it holds the workers' bits.
 //!
 //! With `b` backup workers, a server averages the first `n − b` pushes of a tensor. It drops and
 //! counts later pushes; the content of their messages is lost. Pulls go to all workers, and a late
@@ -22,8 +22,8 @@
 //! change since its last pull. A server holds a pull back while its worker is more than S steps
 //! ahead of the slowest.
 //!
-//! This is the system of 3LC (Lim, Andersen, Kaminsky, 2019, section 2), in which the same scheme
-//! compresses pushes and pulls.
+//! This is the system of 3LC (Lim, Andersen, Kaminsky, 2019, section 2), which compresses pushes
+//! and pulls with the same scheme.
 
 mod pulls;
 mod service;
@@ -52,8 +52,9 @@ fn parameters(exchange: Exchange) -> Result<(usize, usize, Synchronization)> {
     }
 }
 
-/// Spreads tensors over `servers` and returns the server of each tensor: largest first, each to the
-/// server with the smallest load so far; ties go to the earlier tensor and the lower server.
+/// Spreads tensors over `servers` and returns the server of each tensor. The largest come first;
+/// each goes to the server with the smallest load so far. Ties go to the earlier tensor and the
+/// lower server.
 ///
 /// The load of a tensor is its elements plus one, so every server gets a tensor if there are
 /// enough.

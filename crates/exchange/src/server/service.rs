@@ -158,7 +158,7 @@ impl Server {
                     // Workers that left before were not missed.
                     gone = Some(peer);
                 }
-                // With nothing in progress, the workers are computing.
+                // If nothing is in progress, the workers are computing.
                 Err(ExchangeError::Deadline { .. }) if self.overdue().is_none() => {}
                 Err(error) => return Err(self.blame(error)),
             }
@@ -174,7 +174,7 @@ impl Server {
         self.begun.map_or(0, |begun| begun.step)
     }
 
-    /// The time at which the step, request or held answer in progress began, whichever began first.
+    /// The time when the step, request or held answer in progress began, whichever began first.
     fn overdue(&self) -> Option<Instant> {
         let step = self.behind().and(self.begun).map(|begun| begun.since);
         let gathering = self.gathering.as_ref().map(|gathering| gathering.since);
@@ -188,7 +188,7 @@ impl Server {
         self.begun.map(|begun| begun.step).filter(|_| self.staleness.is_none())
     }
 
-    /// The first tensor for which the step that has begun is not done.
+    /// The first tensor whose step has begun but is not done.
     fn behind(&self) -> Option<&Slot> {
         let begun = self.awaited_step();
         self.slots.iter().find(|slot| slot.is_behind(begun))

@@ -6,12 +6,12 @@
 //! the worker's own residual on the server. If the compressor has no error feedback, it is the
 //! change since the parameters that the worker holds, so nothing is lost.
 //!
-//! With a bound of S steps, an answer is held back while the worker has pushed the tensor more than
-//! S times more often than the slowest worker; without a bound it never is. With S = 0, all answers
-//! of a step are sent together, when its last push has arrived and before the next message is read.
-//! All workers then hold the same bits. They differ from the bits of the bulk-synchronous server,
-//! because pushes are added in order of arrival, and because an optimizer with state sees n small
-//! gradients instead of their mean.
+//! With a bound of S steps, an answer is held back while the worker has made over S more pushes of
+//! the tensor than the slowest worker. Without a bound, no answer is held back. With S = 0, all
+//! answers of a step are sent together, when its last push has arrived and before the next message
+//! is read. All workers then hold the same bits. They differ from the bits of the bulk-synchronous
+//! server: pushes are added in order of arrival, and an optimizer with state sees n small gradients
+//! instead of their mean.
 //!
 //! Memory: for each worker a residual and a copy of the parameters as of its last pull.
 //! Compression: one encoding for each worker and tensor instead of one for each tensor.
@@ -87,7 +87,7 @@ impl Staleness {
         clocks.waiting[worker].replace(Instant::now()).is_none()
     }
 
-    /// A worker that may be answered for a slot. It is recorded as answered.
+    /// A worker whose push for a slot may be answered. It is recorded as answered.
     pub(super) fn release(&mut self, slot: usize) -> Option<usize> {
         let clocks = &mut self.clocks[slot];
         let slowest = clocks.pushed.iter().min().copied().unwrap_or(0);
@@ -122,7 +122,7 @@ impl Staleness {
     }
 
     /// The answer that has waited longest: the time of its push, its slot, and the slowest worker,
-    /// for which it waits.
+    /// which it waits for.
     pub(super) fn overdue(&self) -> Option<(Instant, usize, usize)> {
         let since = |(slot, clocks): (usize, &Clocks)| {
             let first = clocks.waiting.iter().flatten().min().copied();

@@ -1,10 +1,9 @@
 //! The keys of saved states.
 //!
-//! An exchange saves, for every tensor, its compressor as the setting `push/spec/fc.weight`, and
-//! the arrays that it keeps: `push/residual/fc.weight`, and `velocity` and `kept` in place of
-//! `residual`. Scatter-reduce has entries of slices, `fc.weight[0..512]`, and entries of the
-//! owners' averages under `reduce/`. If messages carry changes (`ef=ef21`), `push/sum/fc.weight` is
-//! their sum.
+//! For every tensor, an exchange saves its compressor as the setting `push/spec/fc.weight`, and its
+//! arrays: `push/residual/fc.weight`, and likewise `velocity` and `kept`. Scatter-reduce has
+//! entries of slices, `fc.weight[0..512]`, and entries of the owners' averages under `reduce/`. If
+//! messages carry changes (`ef=ef21`), `push/sum/fc.weight` is their sum.
 
 use std::ops::Range;
 

@@ -37,11 +37,11 @@ pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) ->
 ///
 /// The mean of the residuals over the ranks stays the same, so nothing that is still to be sent is
 /// lost. Rank j takes over the residuals and velocities of the old ranks j, j + `workers`, j +
-/// 2·`workers` …, added up and multiplied by `workers` / `states.len()`; if there are more ranks
-/// than before, the new ranks start with none. Slices of scatter-reduce are put together, and an
-/// owner's second residual, which stands for all ranks, is weighted by the old number of ranks.
-/// Everything else (sums of changes, statistics and factors that methods start from, an optimizer's
-/// state, settings) comes from the old rank j modulo `states.len()`.
+/// 2·`workers` …, added up and multiplied by `workers` / `states.len()`. If there are more ranks
+/// than before, the additional ranks start with none. Slices of scatter-reduce are put together,
+/// and an owner's second residual, which stands for all ranks, is weighted by the old number of
+/// ranks. Everything else (sums of changes, statistics and factors that methods start from, an
+/// optimizer's state, settings) comes from the old rank j modulo `states.len()`.
 ///
 /// This holds for equal weights, and not for hierarchical exchanges. With the same number of ranks
 /// and the same exchange, use each rank's own state, which is exact. [Check](check_arrays) states
@@ -86,7 +86,7 @@ fn specs_of_whole(state: &State) -> Vec<(String, String)> {
     [of(&Encoder::spec_key(PUSH, "")), of(&Encoder::spec_key(REDUCE, ""))].concat()
 }
 
-/// Replaces the `kept` arrays of the wanted tensors with the arrays in `from`: multi-round methods
+/// Replaces the `kept` arrays of the wanted tensors with the arrays in `from`. Multi-round methods
 /// start from the same values on all ranks, but under other exchanges each rank has its own.
 pub(crate) fn take_kept(state: &mut State, from: &State, wanted: impl Fn(&str) -> bool) {
     for (key, values) in from.floats_under("") {
@@ -97,8 +97,8 @@ pub(crate) fn take_kept(state: &mut State, from: &State, wanted: impl Fn(&str) -
     }
 }
 
-/// Adds the residuals and velocities of a state to the sums of whole tensors. A tensor for which
-/// `estimates` is true has estimates instead of residuals; they include the values that an owner
+/// Adds the residuals and velocities of a state to the sums of whole tensors. If `estimates` is
+/// true for a tensor, it has estimates instead of residuals; they include the values that an owner
 /// has yet to pass on.
 fn add_whole(
     state: &State,

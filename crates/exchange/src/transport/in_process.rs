@@ -1,7 +1,7 @@
 //! Ranks as threads of one process.
 //!
 //! Every rank has a mailbox. Buffers circulate: a send copies its payload into a buffer of a shared
-//! pool; a receive takes that buffer and returns the receiver's old one, so a steady state
+//! pool; a receive takes that buffer and returns the receiver's old one. So a steady state
 //! allocates no buffers. A payload for all ranks is copied once and shared until each has read it:
 //! when `n` ranks send to one another, they hold `n` payloads, not `n²`.
 //!

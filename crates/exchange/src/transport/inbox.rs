@@ -50,11 +50,11 @@ impl Pacer {
 }
 
 /// The receiving direction of a throttled link. Letters are announced before they arrive, in the
-/// order in which the senders' threads run. Each takes the first gap in which the link is free for
-/// long enough, but none overtakes an earlier letter of the same sender.
+/// order in which the senders' threads run. Each takes the first gap that is long enough, but none
+/// overtakes an earlier letter of the same sender.
 #[derive(Default)]
 pub(super) struct Ingress {
-    /// The intervals in which the link is taken, in order, without overlap.
+    /// The intervals when the link is busy, in order, without overlap.
     busy: Vec<(Instant, Instant)>,
     /// For each sender, the time at which its last letter has passed.
     passed: Vec<(usize, Instant)>,

@@ -14,8 +14,8 @@ use crate::{ExchangeError, Result, Traffic};
 
 /// One rank's connection to the other ranks.
 ///
-/// Messages between two ranks arrive in the order in which they were sent. A send does not wait for
-/// the receiver. Dropping a transport announces to the other ranks that this rank has left.
+/// Messages between two ranks arrive in the order they were sent. A send does not wait for the
+/// receiver. Dropping a transport announces to the other ranks that this rank has left.
 ///
 /// [`in_process`] connects threads, and the crate `gradwire-mpi` connects processes; there is no
 /// transport over TCP. To write one, keep an [`Endpoint`]. `send` gets the header from

@@ -8,7 +8,7 @@ pub const HEADER_BYTES: usize = 12;
 /// The tensor field of a header whose message is about the whole model.
 const WHOLE: u32 = 0xff_ffff;
 
-/// The purpose of a message. The numbers are the wire's.
+/// The purpose of a message. The numbers are part of the wire format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
@@ -80,7 +80,7 @@ impl Phase {
     }
 }
 
-/// What a rank is doing: prints as `push of 'conv1.weight' at step 12`.
+/// The current operation of a rank: prints as `push of 'conv1.weight' at step 12`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation<'a> {
     /// The purpose.

@@ -61,7 +61,7 @@ impl ThreadGroup {
         self.barrier.cancel();
     }
 
-    /// The number of workers for which the workers of the group have stopped, if that is why.
+    /// The requested number of workers, if the group's workers stopped because of it.
     pub(crate) fn wanted(&self) -> Option<usize> {
         self.lock().workers
     }

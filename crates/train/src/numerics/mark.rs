@@ -3,7 +3,7 @@
 use gradwire::Rng;
 use sha2::{Digest, Sha256};
 
-/// A digest of values, in the order in which they are added.
+/// A digest of values in the order they are added.
 #[derive(Default)]
 pub(super) struct Mark(Sha256);
 

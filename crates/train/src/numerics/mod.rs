@@ -1,4 +1,4 @@
-//! Marks: a short digest of what each part of gradwire computes in a tiny, fixed example.
+//! Marks: short digests of the results of each part of gradwire in a tiny, fixed example.
 //!
 //! Two runs with the same settings, data and seed have the same bits if their marks are equal; if
 //! their digests differ, the marks that differ say why. A mark depends on the settings of a run

@@ -65,7 +65,7 @@ impl TrainingSettings {
 }
 
 /// Reads the settings in the table of a record, and ignores its other keys. The table must have
-/// every setting that files do not leave out, so defaults do not matter.
+/// every setting that files always contain, so defaults do not matter.
 impl<'de> Deserialize<'de> for TrainingSettings {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_map(Recorded)

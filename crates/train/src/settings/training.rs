@@ -19,7 +19,7 @@ pub struct Setting {
     pub flag: &'static str,
     /// The name of the flag's value in help texts.
     pub value_name: &'static str,
-    /// Whether the flag may be repeated, so that the setting is a list.
+    /// Whether the flag may be repeated, which makes the setting a list.
     pub repeats: bool,
     /// Whether the flag's values are `on` and `off`.
     pub switch: bool,

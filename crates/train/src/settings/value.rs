@@ -81,7 +81,8 @@ fn write_text<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::E
     to.collect_str(value)
 }
 
-/// Values that print to what flags take, with how files are read and written.
+/// Values whose printed texts are also the flags' texts, with the functions that read and write
+/// them in files.
 macro_rules! values {
     ($read:path, $write:path; $($type:ty $({ $constant:item })?),+) => {$(
         impl Value for $type {

@@ -66,7 +66,8 @@ impl Server {
         }
     }
 
-    /// Fails if a worker has left early and there is no bound, so no other worker waited for it.
+    /// Fails if a worker has left early, but no other worker waited for it because there is no
+    /// bound.
     pub(super) fn expect_as_many_of_all(&self) -> Result<()> {
         match self.staleness.as_ref().and_then(Staleness::behind) {
             Some(peer) => {

@@ -1,4 +1,4 @@
-//! Overlap: when gradients are handed over, and what happens when something fails.
+//! Overlap: when gradients are handed over, and the effects of failures.
 
 use super::small as config;
 use super::*;

@@ -1,4 +1,4 @@
-//! Runs that are stopped just when they have saved: nothing that was saved is lost.
+//! Runs that are stopped just after they saved: no saved state is lost.
 
 use std::path::{Path, PathBuf};
 
