@@ -61,13 +61,13 @@ struct Observed {
 impl Costs {
     /// Tries a candidate on a recording. Rank `r` begins with the recorded step `r`, so ranks
     /// differ as with different data. Buckets are tried one after the other, each in all recorded
-    /// steps. So residuals and sums take memory for one bucket, not for the whole model: about `4 ·
-    /// (3 · min(ranks, 4) + 2)` bytes for each of its elements. A bucket has 25 MiB of `f32`, or
-    /// one larger tensor.
+    /// steps. So residuals and sums take memory for one bucket, not for the whole model: about
+    /// `4 · (3 · min(ranks, 4) + 2)` bytes for each of its elements. A bucket has 25 MiB of `f32`,
+    /// or one larger tensor.
     ///
     /// With more than four ranks, four take part, and bytes and times are extrapolated. With a
-    /// gather, each rank receives and decodes `n − 1` messages. Otherwise its bytes grow as `(n −
-    /// 1)/n`.
+    /// gather, each rank receives and decodes `n − 1` messages. Otherwise its bytes grow as
+    /// `(n − 1)/n`.
     ///
     /// # Errors
     /// `Config` if the recording is inconsistent, there is only one rank, or the candidate cannot

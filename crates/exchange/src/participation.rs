@@ -2,7 +2,7 @@
 
 use gradwire::Rng;
 
-/// The stream of random words that participants are drawn from.
+/// The stream of random words for the draw of participants.
 const STREAM: u32 = 0x726f_756e;
 
 /// The weights of the workers' messages, round by round.

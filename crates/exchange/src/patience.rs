@@ -1,7 +1,8 @@
 //! How long ranks wait for each other.
 //!
 //! A rank waits for another until the deadline of its transport. If the other rank is itself
-//! waiting, it waits longer: the other rank then fails first, and its error names the missing rank.
+//! waiting, the first rank waits longer: the other then fails first, and its error names the
+//! missing rank.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Ranks as the processes of an MPI job: only a [`Transport`](gradwire_exchange::Transport), over
-//! Open MPI or MPICH.
+//! Ranks as the processes of an MPI job. This crate is only a
+//! [`Transport`](gradwire_exchange::Transport) over Open MPI or MPICH.
 //!
 //! A [`World`] is the membership of this process in the job. [`World::connect`] returns a transport
 //! for each run, over which [`Role::join`](gradwire_exchange::Role::join) creates this rank's end
@@ -37,8 +37,8 @@
 //! At the deadline, a rank that waits for a waiting rank can thus blame the rank at the end of the
 //! chain. One says that its sender is left after the loss of a rank.
 //!
-//! **Lost ranks.** [`World::reconnect`] connects the ranks that are left. They find out by messages
-//! who is left, because MPI does not tell them. Processes cannot be added to a job.
+//! **Lost ranks.** [`World::reconnect`] connects the ranks that are left. They exchange messages to
+//! find out who is left, because MPI does not tell them. Processes cannot be added to a job.
 //!
 //! **The end.** `MPI_Finalize` waits for all processes and would wait forever for one that died. So
 //! [`World::finish`] first waits until all ranks have left, at most for the deadline. It does not

@@ -1,16 +1,16 @@
 //! Finding the ranks that are left after one was lost.
 //!
 //! MPI does not say who is left. So each rank tells all others, with the tags of the next session,
-//! that it is there. It waits, at most for the deadline, until it has heard every rank except the
-//! blamed one. It then waits a moment for the blamed rank, which reports itself if it ended with an
-//! error of its own. Each rank leaves the decision to the first of the ranks that it has heard.
-//! That rank sends each rank that it has heard the list of them all.
+//! that it is there. It waits, at most for the deadline, until it has heard from every rank except
+//! the blamed one. It then waits a moment for the blamed rank, which reports itself if it ended
+//! with an error of its own. Each rank leaves the decision to the first of the ranks that it has
+//! heard from. This rank sends the list of all that it has heard from to each of them.
 //!
-//! Two groups must not go on side by side. So a rank ends with an error unless it hears more than
-//! half of all ranks. Of two ranks neither is more than half: the blamed one leaves the decision to
-//! the other, and ends if it gets no list. If only the link between two ranks fails, each blames
-//! the other, and both go on. With more ranks, the blame decides nothing: if ranks wait for each
-//! other, some may blame a rank that is alive.
+//! Two groups must not go on side by side. So a rank ends with an error unless it hears from more
+//! than half of all ranks. Of two ranks neither is more than half: the blamed one leaves the
+//! decision to the other, and ends if it gets no list. If only the link between the two fails, each
+//! blames the other, and both go on. With more ranks, the blame decides nothing: if ranks wait for
+//! each other, some may blame a rank that is alive.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

@@ -109,8 +109,8 @@ fn each_tensor_has_its_own_advice() {
 
 /// Agarwal et al. (MLSys 2022, abstract) found compression faster in 6 of more than 200 data-centre
 /// set-ups. These set-ups are similar to theirs: ResNet-50 on 4 to 96 ranks at 10 to 100 Gbit/s,
-/// with compression as fast as on one core. The model has 25.6 million parameters; a step takes 0.2
-/// s, two thirds of it backward. From 25 Gbit/s on nothing is gained.
+/// with compression as fast as on one core. The model has 25.6 million parameters; a step takes
+/// 0.2 s, two thirds of it backward. From 25 Gbit/s on nothing is gained.
 #[test]
 fn in_a_data_centre_there_is_nothing_to_gain() {
     /// Elements of each of the layers.

@@ -15,9 +15,9 @@
 //! bit.
 //!
 //! With tensors of `b` bytes and messages of `c` bytes, a member sends and receives `b` bytes. The
-//! leader of a node of `K` ranks sends and receives `(K − 1)·b` bytes inside the node, and `(m −
-//! 1)·c` bytes between `m` nodes. A rank that does not take part in a round sends an empty message;
-//! so does the leader of a node without participants.
+//! leader of a node of `K` ranks sends and receives `(K − 1)·b` bytes inside the node, and
+//! `(m − 1)·c` bytes between `m` nodes. A rank that does not take part in a round sends an empty
+//! message; so does the leader of a node without participants.
 
 use std::ops::Range;
 

@@ -55,7 +55,7 @@ impl ReducerConfig {
     /// all-gather sends at least half as many bytes as an uncompressed all-reduce. The last
     /// compressor of a schedule decides whether messages are large; rules do not.
     pub fn suitable(policy: &Policy, ranks: usize) -> Exchange {
-        // An all-gather sends b·(n − 1) bits for each element, an uncompressed all-reduce 2·32·(n −
+        // An all-gather sends b·(n − 1) bits per element, an uncompressed all-reduce 2·32·(n −
         // 1)/n.
         let saves_little = |bits| ranks > 2 && ranks * bits as usize >= 32;
         match policy.pushes().all(adds) {

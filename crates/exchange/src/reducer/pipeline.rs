@@ -97,8 +97,7 @@ impl Pipeline {
     }
 
     /// The receiver of a step's gradients as they become ready; `None` while a step is in progress.
-    /// If no bucket of a step has been sent, the step begins anew: its backward pass has been
-    /// abandoned.
+    /// If no bucket of a step has been sent, the step starts over: its backward pass was abandoned.
     pub(crate) fn sink(&self, step: u64) -> Option<Arc<dyn GradientSink>> {
         let mut buckets = self.feed.lock();
         if buckets.in_progress().is_some() {

@@ -6,8 +6,8 @@
 //! the worker's own residual on the server. If the compressor has no error feedback, it is the
 //! change since the parameters that the worker holds, so nothing is lost.
 //!
-//! With a bound of S steps, an answer is held back while the worker has made over S more pushes of
-//! the tensor than the slowest worker. Without a bound, no answer is held back. With S = 0, all
+//! With a bound of S steps, an answer is held back while the worker is more than S pushes of the
+//! tensor ahead of the slowest worker. Without a bound, no answer is held back. With S = 0, all
 //! answers of a step are sent together, when its last push has arrived and before the next message
 //! is read. All workers then hold the same bits. They differ from the bits of the bulk-synchronous
 //! server: pushes are added in order of arrival, and an optimizer with state sees n small gradients

@@ -24,8 +24,8 @@ const NOBODY: usize = usize::MAX;
 /// How in-process ranks are connected.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// How long a rank waits for another. Must be longer than the pauses of a single rank, such as
-    /// an evaluation.
+    /// How long a rank waits for another. It must be longer than a single rank's pauses, such as an
+    /// evaluation.
     pub deadline: Duration,
     /// Throttles every rank to this link; `None` leaves memory speed.
     pub link: Option<Link>,
@@ -208,7 +208,7 @@ impl Transport for InProcess {
                 return Err(ExchangeError::lost(culprit, during));
             }
             if arrives.is_none() {
-                // Under the lock: a rank that has left sent all its messages before.
+                // Checked under the lock: a rank that has left had sent all its messages.
                 if let Some(&peer) = from.iter().find(|&&peer| shared.has_left(peer)) {
                     return Err(ExchangeError::lost(peer, during));
                 }

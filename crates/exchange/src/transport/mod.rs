@@ -83,8 +83,8 @@ pub trait Transport: Send {
         Ok(())
     }
 
-    /// Tells every rank to stop waiting, because of an error of rank `culprit`. The first call of a
-    /// run counts.
+    /// Tells every rank to stop waiting because of an error of rank `culprit`. Only the first call
+    /// of a run counts.
     fn abort(&mut self, culprit: usize);
 
     /// Waits for the message of `operation` from one rank, until the deadline.

@@ -49,7 +49,7 @@ pub(crate) trait Coordinator: Send {
         exchange: &mut dyn DistributedOptimizer,
     ) -> Result<(), Failure>;
 
-    /// If the run goes on without lost workers, waits at its end until the first worker has
+    /// At the end of a run that goes on without lost workers, waits until the first worker has
     /// everything: a worker that has ended could not help to repeat the end.
     fn end(&mut self, exchange: &mut dyn DistributedOptimizer) -> Result<(), Failure> {
         let _ = exchange;

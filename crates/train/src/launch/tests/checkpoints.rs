@@ -186,7 +186,7 @@ fn a_hierarchy_goes_on_with_as_many_workers_only() {
 #[test]
 fn another_number_of_workers_loses_nothing_that_is_still_to_be_sent() {
     let (_folder, path) = checkpoint();
-    // For each tensor, the mean over the workers of the sum of their residuals.
+    // For each tensor, the mean over the workers of the residual's sum.
     let left = |config: &RunConfig| -> BTreeMap<String, f64> {
         let checkpoint = Checkpoint::read(&path, config, |_, _| {}).unwrap();
         let mut means = BTreeMap::new();
