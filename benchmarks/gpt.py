@@ -1,4 +1,4 @@
-"""Time of a training step of a GPT on one core: gradwire's trainer beside PyTorch.
+"""Compares the time of a training step of a GPT on one core: gradwire's trainer and PyTorch.
 
     python benchmarks/gpt.py --gradwire target/release/gradwire
 

@@ -14,8 +14,8 @@ _LARGEST_ERROR = 0.5
 
 
 def sample_side(elements: int) -> int:
-    """The rows and columns of the sample that ``check_quantizer`` takes for a model whose largest
-    tensor has ``elements``."""
+    """The side of the square sample for ``check_quantizer``, for a model whose largest tensor has
+    ``elements``."""
     return min(max(math.isqrt(elements), 64), 1024)
 
 

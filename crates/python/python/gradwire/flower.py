@@ -82,14 +82,14 @@ class CompressionMod:
     def _pack(self, start: Named, record: ArrayRecord, message: Message, context: Context) -> ArrayRecord:
         end = _arrays(record)
         _check_returned(start, end)
-        # A model in bfloat16 has started from rounded numbers.
+        # A bfloat16 model started from rounded numbers.
         start = {name: _rounded(start[name]) if record[name].dtype == _BFLOAT16 else start[name] for name in end}
         state = context.state
         left = _arrays(state[_RESIDUAL]) if _RESIDUAL in state else {}
         # An array with another shape belongs to another model.
         left = {name: values for name, values in left.items() if name not in end or values.shape == end[name].shape}
         rounds = int(state[_ROUNDS]["rounds"]) if _ROUNDS in state else 0
-        # Without a frame in the reply the server would take changes for models.
+        # Without a frame in the reply, the server would mistake changes for models.
         if any(map(_adds, end.values())) and not any(map(_is_float, end.values())):
             raise _core.ConfigError(
                 "the app returned no arrays of float32 or float16, nor of bfloat16, so that nothing can be compressed; convert them, or "
@@ -175,7 +175,7 @@ def _compressed(replies: Iterable[Message]) -> List[Tuple[Message, str, ArrayRec
 
 
 def from_torch_state_dict(state_dict: Mapping[str, Any]) -> ArrayRecord:
-    """An array record of a state dict, as ``ArrayRecord(state_dict)``, but also of bfloat16
+    """An array record of a state dict, like ``ArrayRecord(state_dict)``. Also accepts bfloat16
     tensors, which Flower refuses.
 
     The record holds the bits of these tensors. The app receives them as float32, which
@@ -227,8 +227,8 @@ def _arrays(record: ArrayRecord) -> Named:
 
 
 def _numbers(name: str, array: Array) -> numpy.ndarray:
-    """The values of an array that is no frame. numpy loads bfloat16 as pairs of bytes; it becomes
-    float32."""
+    """The values of an array that is not a frame. numpy loads bfloat16 as pairs of bytes, which
+    become float32."""
     if array.stype != _NUMPY:
         raise _core.ConfigError(
             f"the array '{name}' is serialized as '{array.stype}', which gradwire cannot read; make it of a numpy array, or for "
@@ -263,7 +263,7 @@ def _sample(model: Named) -> numpy.ndarray:
 
 
 def _adds(values: numpy.ndarray) -> bool:
-    """Whether changes of such values can be added; others, such as booleans, are sent as they
+    """Whether changes of such values can be added. Other values, such as booleans, are sent as they
     are."""
     return bool(numpy.issubdtype(values.dtype, numpy.number))
 
@@ -288,5 +288,5 @@ def _changed(values: numpy.ndarray, change: Optional[numpy.ndarray]) -> numpy.nd
 
 
 def _rank(message: Message) -> int:
-    """A number for a node, for random draws that differ between nodes."""
+    """A number for a node, so random draws differ between nodes."""
     return int(message.metadata.dst_node_id) % (1 << 32)

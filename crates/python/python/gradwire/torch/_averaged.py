@@ -77,7 +77,7 @@ _HOOKS: List[Tuple[Callable[[Any], Any], bool]] = [(register_optimizer_step_pre_
 
 
 def _calling(averaged: Averaged, closures: bool) -> Callable[..., None]:
-    """The hook of all optimizers for steps with or without a closure, which does not keep
+    """The hook of all optimizers for steps with or without a closure. It keeps no reference to
     ``averaged``."""
     reference = weakref.ref(averaged)
 

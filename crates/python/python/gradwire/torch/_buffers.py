@@ -27,7 +27,7 @@ _PART = 1 << 26
 
 
 class Buffers:
-    """The buffers of a model, also those that are not persistent.
+    """The buffers of a model, including buffers that are not persistent.
 
     ``kind`` says what they become in a round: ``first``, the buffers of the first rank; ``mean``,
     the mean over all ranks, but the first rank's for integers and booleans; ``own``, unchanged.

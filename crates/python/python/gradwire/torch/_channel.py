@@ -79,7 +79,7 @@ def connect(
     process_group: Optional[Any], make: Callable[[Channel], _core.Reducer], deadline: Optional[float], caller: str
 ) -> Tuple[_core.Reducer, Groups]:
     """A reducer that ``make`` creates over private groups of some ranks, and the groups. ``caller``
-    is what the user called."""
+    is the function that the user called."""
     groups = private_groups(process_group, deadline, caller)
     try:
         return make(Channel(groups)), groups

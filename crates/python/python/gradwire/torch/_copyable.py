@@ -62,7 +62,7 @@ def from_bytes(data: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def broadcast(groups: Groups, tensors: Iterable[torch.Tensor]) -> None:
-    """Replaces tensors by those of the first rank."""
+    """Replaces tensors by the first rank's."""
     for tensor in filter(has_values, tensors):
         # As bytes: gloo does not know all types.
         data = as_bytes(tensor).clone()

@@ -184,12 +184,12 @@ class Custom:
         self._totals["total_bytes_down"] += bytes_down
 
     def stats(self) -> Dict[str, Any]:
-        """The cost of the last step, and of all, as ``Reducer.stats`` has them."""
+        """The cost of the last step, and of all steps, as in ``Reducer.stats``."""
         ratio = 4.0 * self._stats["elements"] / max(self._stats["message_bytes"], 1)
         return {**self._stats, "ratio": ratio, **self._totals}
 
     def plan(self) -> List[Tuple[str, int, str, float, int]]:
-        """As ``Reducer.plan``, for this compressor, whose messages have unknown sizes."""
+        """Like ``Reducer.plan``. This compressor's messages have unknown sizes."""
         return [(name, shape.numel(), self.spec, math.nan, self._sizes.get(name, 0)) for name, shape in self._shapes.items()]
 
     def save_unless_kept(self) -> Optional[bytes]:
@@ -211,7 +211,7 @@ class Custom:
         return states
 
     def load(self, states: Sequence[bytes]) -> None:
-        """Restores residuals, by the rule of ``Hook.load_state_dict``."""
+        """Restores residuals by the rule of ``Hook.load_state_dict``."""
         # They may come from any device. A residual moves to the device of its gradient when it is
         # used.
         loaded = [self._read(state) for state in states]

@@ -10,8 +10,8 @@ from .. import _core
 from ._options import Options
 from ._tensors import Named
 
-# Earlier versions of Triton compile rounded divisions to instructions that replace subnormal
-# numbers by zeros.
+# Earlier versions of Triton compile rounded divisions to instructions that flush subnormal numbers
+# to zero.
 LEAST_TRITON = (3, 6)
 
 

@@ -24,8 +24,8 @@ from ._tensors import Named
 
 
 class Handle(Exchanging):
-    """Residuals by parameter name, the averaging thread, and statistics of a model whose gradients
-    gradwire averages."""
+    """The handle of a model whose gradients gradwire averages: residuals by parameter name, the
+    averaging thread, and statistics."""
 
     # The kind of object that a saved state names.
     _kind = "hook"

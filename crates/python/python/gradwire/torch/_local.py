@@ -93,10 +93,9 @@ class LocalSteps(Exchanging, OptimizerProxy):
             different. Default: ``"first"``
         fragments: the number of groups into which the layers of the model are divided, from 1. Each
             is exchanged once in ``every`` steps, one after the other. Default: 1
-        fragment_sync_delay: the number of steps for which training goes on while a fragment is
-            exchanged, below ``every // fragments``. Then the fragment's parameters become the
-            common ones, mixed with the worker's own, as in Streaming DiLoCo (Douillard et al.
-            2025). Default: 0
+        fragment_sync_delay: the number of steps, below ``every // fragments``, that training goes
+            on while a fragment is exchanged. Then the fragment's parameters become the common ones,
+            mixed with the worker's own, as in Streaming DiLoCo (Douillard et al. 2025). Default: 0
         fragment_update_alpha: the weight of the worker's own parameters in this mixture, from 0,
             below 1. Default: 0.5 with a delay
         process_group: the ranks. Default: all
@@ -417,5 +416,5 @@ class LocalSteps(Exchanging, OptimizerProxy):
         self._states.load(states)
 
 
-# A virtual subclass: the constructor of ``Joinable`` would call that of ``Optimizer``.
+# A virtual subclass: the constructor of ``Joinable`` would call the constructor of ``Optimizer``.
 Joinable.register(LocalSteps)

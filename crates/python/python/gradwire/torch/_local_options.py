@@ -66,7 +66,7 @@ class LocalOptions(Options):
             )
         if self.min_workers is not None and whole_number("min_workers", self.min_workers) < 1:
             raise _core.ConfigError(f"min_workers={self.min_workers} is too small; a round has at least 1 worker")
-        # The state of a rank must not depend on which other ranks there are.
+        # The state of a rank must not depend on the group's other ranks.
         if self.exchange not in ("auto", "all-gather"):
             raise _core.ConfigError(f"with lighthouse the exchange is all-gather, not {self.exchange!r}; remove exchange")
 

@@ -18,7 +18,7 @@ from ._states import State
 
 Load = Callable[[Sequence[State], List[bytes]], None]
 
-# The entries of the state of local steps beside those of every state.
+# The entries that only the state of local steps has.
 _ENTRIES = ("round", "common", "fragments", "outer", "pending", "sent", "optimizer")
 
 

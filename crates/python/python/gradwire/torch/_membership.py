@@ -154,8 +154,7 @@ class Membership(OfOneProcess):
         threading.Thread(target=_beat, args=(self._client, self.name, stop), daemon=True).start()
 
     def meet(self, record: Record) -> Meeting:
-        """Waits for the other workers, and returns those of the next group, to which this worker
-        belongs.
+        """Waits for the other workers, and returns the next group, which includes this worker.
 
         Raises ``DeadlineError`` if there is no such group in time.
         """

@@ -12,8 +12,8 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def without_gradients(method: Method) -> Method:
-    """Runs a method without recording gradients, and outside of ``torch.inference_mode``, whose
-    tensors cannot be changed later."""
+    """Runs a method without recording gradients, and outside of ``torch.inference_mode``, because
+    tensors created there cannot be changed later."""
 
     @wraps(method)
     def run(*arguments: Any, **options: Any) -> Any:

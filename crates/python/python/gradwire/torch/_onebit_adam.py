@@ -19,11 +19,11 @@ _PRECISE = {torch.float16: torch.float32, torch.complex32: torch.complex64}
 
 
 class OneBitAdam(torch.optim.Optimizer):
-    """AdamW whose ranks exchange their momentum in place of gradients after ``freeze`` steps (Tang
-    et al. 2021).
+    """AdamW for distributed training: after ``freeze`` steps, ranks exchange momentum instead of
+    gradients (Tang et al. 2021).
 
     Compression with error feedback harms Adam, probably because residuals enlarge its second
-    moments. Here the first ``freeze`` steps are those of AdamW. Then second moments are frozen.
+    moments. Here the first ``freeze`` steps are steps of AdamW. Then second moments are frozen.
     Each rank updates the momentum with its own gradient and sends it; the mean over ranks becomes
     the momentum. Give it to ``register``, too, with a schedule that compresses from the freeze on::
 
@@ -152,8 +152,7 @@ class OneBitAdam(torch.optim.Optimizer):
         return loss
 
     def _should_exchange(self) -> bool:
-        """Whether there are other ranks, and a parameter whose momentum they should have in this
-        step."""
+        """Whether there are other ranks, and momentum to exchange with them in this step."""
         if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
             return False
         parameters = [one for group in self.param_groups for one in group["params"] if one.grad is not None]

@@ -130,8 +130,8 @@ class Options:
             reducer.close()
 
     def uses_ef21(self) -> bool:
-        """Whether the compressor or one of the rules has ``ef=ef21``, whose receivers keep a sum of
-        changes."""
+        """Whether the compressor or one of the rules has ``ef=ef21``. With it, receivers keep a sum
+        of changes."""
         specs = [str(self.compressor), *(rule.rpartition("->")[2] for rule in rules_of(self.rules))]
         return any(re.search(r"\bef\s*=\s*ef21\b", spec) for spec in specs)
 
@@ -168,7 +168,7 @@ def seconds_of(deadline: Any) -> float:
 
 
 def listed(name: str, values: Any) -> List[Any]:
-    """An argument as a list. Refuses a string, whose letters would be its entries."""
+    """An argument as a list. Refuses a string, because its letters would become the entries."""
     if isinstance(values, (str, Mapping)) or not isinstance(values, Iterable):
         kind = "a string" if isinstance(values, str) else f"a {type(values).__name__}"
         raise _core.ConfigError(f"{name} is {kind}; give a list")

@@ -11,7 +11,7 @@ from typing import Optional, TextIO
 _LARGE = 10_000_000
 # The number of trials by default. Candidates that differ only in their local steps share a trial.
 DEFAULT_TRIALS = 10
-# The seconds in which a core compresses, decompresses and adds up an element of one rank in one
+# The seconds that a core takes to compress, decompress and add up an element of one rank in one
 # step: the mean of the default candidates.
 _SECONDS_AN_ELEMENT = 30e-9
 

@@ -181,9 +181,9 @@ class Staging:
 
 
 def unscaled(bucket: torch.Tensor, scale: Scale, first: Stream, last: Stream) -> torch.Tensor:
-    """The values of a bucket, divided by ``scale`` in the stream ``first``, which waits for the
-    stream that computes them. The memory of both is kept until ``first`` and ``last``, in which
-    means are written to the bucket, have used it."""
+    """The values of a bucket, divided by ``scale`` in the stream ``first``. It waits for the stream
+    that computes them. The memory of both is kept until ``first`` and ``last`` have used it;
+    ``last`` writes means to the bucket."""
     first.wait_current(bucket)
     last.record_stream(bucket)
     if isinstance(scale, torch.Tensor):

@@ -21,8 +21,8 @@ _NOTHING_TO_LOAD = "it has none, and others have; give all ranks their states, o
 
 
 def packed(kind: str, step: int, reducer: _core.Reducer, states: Sequence[bytes], *more: Any) -> State:
-    """The state of a ``kind`` of object. ``states`` are the states of its exchange at this rank, or
-    at all ranks of its group; ``more`` is kept beside each.
+    """The state of a ``kind`` of object. ``states`` are the states of its exchange on this rank, or
+    on all ranks of its group; ``more`` is stored with each.
 
     The name of a rank contains its number in the default process group, if there is one, so names
     are unique in a job.
@@ -65,7 +65,7 @@ def to_bytes(value: Any) -> bytes:
 
 
 def _pack(state: bytes) -> torch.Tensor:
-    """Bytes in a form that ``torch.save``, ``torch.load(weights_only=True)`` and distributed
+    """Bytes as a tensor, which ``torch.save``, ``torch.load(weights_only=True)`` and distributed
     checkpoints accept.
 
     Distributed checkpoints load a tensor only into a tensor of the same length, but take a tuple as

@@ -85,7 +85,7 @@ class Steps:
 
 
 def _notes_of(steps: Steps) -> Callable[..., None]:
-    """The hook of all optimizers, which does not keep ``steps``."""
+    """The hook of all optimizers. It keeps no reference to ``steps``."""
     reference = weakref.ref(steps)
 
     def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:

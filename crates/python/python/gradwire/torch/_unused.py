@@ -26,7 +26,7 @@ class SameGradients:
         self._known: Set[Tuple[str, ...]] = set()
 
     def check(self, step: int, unit: Unit, reduced: List[str]) -> None:
-        """Compares the parameters of a unit that are ``reduced`` with those of the other ranks.
+        """Compares this rank's ``reduced`` parameters of a unit with the other ranks'.
 
         If they are all trained parameters of the unit, compares only the first time, so normal
         steps cost nothing. If ranks do not compare at the same time, an error of the exchange says

@@ -18,8 +18,8 @@ __all__ = ["Compression"]
 class Compression(pl.Callback):
     """A callback that compresses the gradients of a Trainer with ``strategy="ddp"``.
 
-    The arguments are those of ``gradwire.torch.register`` after the model. Checkpoints of the
-    Trainer contain the residuals of all ranks, and a resumed run continues with them::
+    Takes the arguments of ``gradwire.torch.register`` after the model. Checkpoints of the Trainer
+    contain the residuals of all ranks, and a resumed run continues with them::
 
         trainer = pl.Trainer(strategy="ddp", devices=8, callbacks=[Compression("eden")])
 
@@ -50,8 +50,8 @@ class Compression(pl.Callback):
         self._trainer: Optional[pl.Trainer] = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Registers with the model that the strategy has wrapped, and restores what a checkpoint
-        contained."""
+        """Registers with the model that the strategy has wrapped, and restores the states of a
+        checkpoint."""
         where = "the training before, which ended with an error," if self._failed and not self._read else "the checkpoint"
         single = _framework.is_single_process(trainer.strategy.model)
         if not single:
@@ -119,7 +119,8 @@ class Compression(pl.Callback):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: Dict[str, Any]
     ) -> None:
-        """Discards the states of the last training: the weights are now those of the checkpoint."""
+        """Discards the states of the last training, because the weights now come from the
+        checkpoint."""
         self._saved, self._read = {}, True
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ __all__ = ["Compression"]
 class Compression(TrainerCallback):
     """A callback that compresses the gradients of a Trainer that uses DistributedDataParallel.
 
-    The arguments after the trainer are those of ``gradwire.torch.register``. Every rank writes its
+    After the trainer, it takes the arguments of ``gradwire.torch.register``. Every rank writes its
     residuals to the folder of each checkpoint, as ``gradwire-rank0.pt`` and so on;
     ``trainer.train(resume_from_checkpoint=...)`` restores them from that checkpoint, on any number
     of ranks::
@@ -52,8 +52,8 @@ class Compression(TrainerCallback):
         return telling
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        """Registers with the model that the Trainer has wrapped, and restores what a checkpoint
-        contains."""
+        """Registers with the model that the Trainer has wrapped, and restores the states of a
+        checkpoint."""
         if _framework.is_single_process(self._trainer.model_wrapped):
             return
         scaler = getattr(getattr(self._trainer, "accelerator", None), "scaler", None)

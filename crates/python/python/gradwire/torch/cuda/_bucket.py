@@ -50,8 +50,8 @@ class Inboxes:
 
 
 class Failed:
-    """Takes the place of a bucket whose compression did not start. The reducer then ends the
-    exchange on all ranks, which would otherwise wait for this rank."""
+    """Stands for a bucket whose compression failed to start. The reducer then ends the exchange on
+    all ranks, which would otherwise wait for this rank."""
 
     def __init__(self, error: Exception, tensor: torch.Tensor) -> None:
         self._error, self._tensor = error, tensor
@@ -129,7 +129,7 @@ class Bucket:
         return Part(*found, Batch([self._slots[place] for place in places], self._owner.device), places)
 
     def _clear(self) -> None:
-        """Frees the values of one step, so that the memory is free until the next step."""
+        """Frees the values of one step until the next one."""
         # The bucket of DistributedDataParallel, and its values without the factor of a scaler.
         self._tensor = self._values = torch.empty(0)
         # The sums so far; ``None`` before the first message.

@@ -79,7 +79,7 @@ class Ranked:
     patterns: torch.Tensor
     # The number of elements that equal the limit and are among the k largest.
     ties: torch.Tensor
-    # 1, or 2 for the elements above 0 and those below 0.
+    # 1, or 2: the elements above 0 and the elements below 0.
     sides: int
 
 
