@@ -2,10 +2,10 @@
 //! their bin as ternary values.
 //!
 //! - **Selection** (Algorithm 2): the corrected tensor G = m + g, of residual m and gradient g, is
-//!   cut into bins of L_T consecutive elements; the last may be shorter. An element is sent if |m +
-//!   factor·g| is at least its bin's largest
-//!   |G|. This soft threshold adapts the number of elements sent to the activity of the bin. L_T is `conv` for tensors
-//!   of three or more dimensions and `fc` for others.
+//!   cut into bins of L_T consecutive elements; the last may be shorter. An element is sent if
+//!   |m + factor·g| is at least its bin's largest |G|. This soft threshold adapts the number of
+//!   sent elements to the activity of the bin. L_T is `conv` for tensors of three or more
+//!   dimensions and `fc` for others.
 //! - **Value**: ±scale with the sign of G. There is one scale for the tensor: the mean of the bins'
 //!   maxima.
 //! - **Message** (`code=gaps`): a byte with the code of the positions, their number as varint and,

@@ -36,11 +36,11 @@ pub(super) struct Bins {
     pub(super) fc: usize,
     /// Whether positions are the paper's records of 8 or 16 bits.
     pub(super) records: bool,
-    /// Which elements of a bin are sent.
+    /// The elements of a bin to send.
     pub(super) pick: Pick,
 }
 
-/// Which elements of a bin are sent.
+/// The elements of a bin to send.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Pick {
     /// The first of its largest elements.

@@ -1,28 +1,28 @@
-//! `acp-sgd`: one thin factor a step, `P` and `Q` in turn.
+//! `acp-sgd`: one thin factor per step, `P` and `Q` in turn.
 //!
 //! `C` is the corrected gradient, rows × columns. One step computes `P = C·Q` with an orthonormal
 //! `Q`, the next one `Q = Cᵀ·P` with an orthonormal `P`; the gradient becomes `P·Qᵀ`. The factor
-//! that a step multiplies by is the mean that the step before computed, orthonormalised, so that
-//! all ranks have it. Two steps together send what one step of `powersgd` sends, and each waits for
-//! one all-reduce in place of two.
+//! that a step multiplies by is the orthonormalised mean from the step before, so all ranks have
+//! it. Two steps together send as much as one step of `powersgd`, and each waits for one all-reduce
+//! instead of two.
 //!
 //! - **Message**: the new factor, `f32` column by column: 32·rank·rows or 32·rank·columns bits.
 //!   Tensors of fewer than two dimensions, and tensors that two factors would not shrink, are sent
 //!   uncompressed.
 //! - **Aggregation**: one round of all-reduce. Under other exchanges each rank alternates on its
-//!   own; receivers do not have its other factor, so both are gathered, `P` first, and a message is
-//!   as long as that of `powersgd`.
+//!   own. Receivers lack its other factor, so both are gathered, `P` first, and a message is as
+//!   long as with `powersgd`.
 //! - **Range**: rank 1 to 32.
 //! - **Error feedback**: on. The residual of a rank is `C − P·Qᵀ`, with its own new factor; the
-//!   residuals of all ranks add up to what the mean left out.
+//!   residuals of all ranks add up to the error of the mean.
 //! - **Draws**: `Q` starts uniform in [−1, 1), orthonormalised, the same on every rank; a column
 //!   that becomes zero is drawn again.
-//! - **Deviations**: the paper also starts `P` at random, and never uses it. A rank whose product
+//! - **Deviations**: the paper also starts `P` at random, but never uses it. A rank whose product
 //!   would overflow sends zeros; its residual keeps everything.
-//! - **State**: the orthonormal factor, and which of the two it is, in an array of rank·max(rows,
+//! - **State**: the orthonormal factor, and a mark for `P` or `Q`, in an array of rank·max(rows,
 //!   columns) + 1 elements.
 //! - **Cost**: 8 bytes per element for the sum, 4 for the new factor, 8 for the residual, and rank
-//!   multiplications per element in each of two matrix products, where `powersgd` has three.
+//!   multiplications per element in each of two matrix products (`powersgd`: three).
 //!
 //! Reference: Zhang, Shi, Chu, Li: "Evaluation and Optimization of Gradient Compression for
 //! Distributed Deep Learning", ICDCS 2023, Algorithm 1.
@@ -57,7 +57,7 @@ crate::parameters! {
     }
 }
 
-/// The factor that is kept, and that the next step multiplies by.
+/// The kept factor; the next step multiplies by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holds {
     Q,
@@ -69,13 +69,13 @@ enum Holds {
 struct Product(Vec<f32>);
 
 impl AcpSgd {
-    /// Which factor the array holds, which ends with 1 for `P`. Before the first step, all zeros,
-    /// it is `Q`, yet to be drawn.
+    /// The factor in the array, which ends with 1 for `P`. Before the first step the array is zero,
+    /// and stands for a `Q` that is yet to be drawn.
     fn holds(kept: &[f32]) -> Holds {
         if kept.last() == Some(&1.0) { Holds::P } else { Holds::Q }
     }
 
-    /// Numbers in the kept factor, and in the new one.
+    /// Numbers in the kept and in the new factor.
     fn lens(factors: &Factors, holds: Holds) -> [usize; 2] {
         match holds {
             Holds::Q => [factors.second(), factors.first()],
@@ -83,7 +83,7 @@ impl AcpSgd {
         }
     }
 
-    /// Columns of zeros, initially all, are drawn, and the factor is orthonormal.
+    /// Draws columns of zeros (initially all) and orthonormalises the factor.
     fn prepare(factor: &mut [f32], length: usize, context: &Context<'_>) {
         if factor.chunks_exact(length).any(|column| column.iter().all(|&x| x == 0.0)) {
             revive(factor, length, context);
@@ -118,7 +118,7 @@ impl AcpSgd {
     }
 }
 
-/// A factor, room up to the length of the longer one, and a mark that says which factor it is.
+/// A factor, padding to the length of the longer one, and a mark of which factor it is.
 impl KeptValues for AcpSgd {
     fn len(&self, shape: &[usize]) -> usize {
         Factors::of(shape, self.rank).map_or(0, |f| f.first().max(f.second()) + 1)

@@ -1,44 +1,44 @@
-//! `atomo`: sends randomly drawn atoms of the tensor: unbiased, with little variance for their
+//! `atomo`: sends randomly drawn atoms of the tensor; unbiased, with little variance for their
 //! expected number.
 //!
-//! - **Atoms** (`atoms=spectral`): the tensor, as an m × n matrix (the first dimension, and the
-//!   product of the others), is the sum of σᵢ·uᵢ·vᵢᵀ by singular value decomposition. With
+//! - **Atoms** (`atoms=spectral`): singular value decomposition makes the tensor, as an m × n
+//!   matrix (the first dimension by the product of the others), the sum of σᵢ·uᵢ·vᵢᵀ. With
 //!   `atoms=entries` atoms are single elements.
-//! - **Probabilities** (Algorithm 1): with a budget s, the expected number of atoms, pᵢ = s·σᵢ / Σσ
-//!   if none is above 1; otherwise the largest atom is always sent, and the rule is repeated for
+//! - **Probabilities** (Algorithm 1): the budget s is the expected number of atoms, and pᵢ = s·σᵢ /
+//!   Σσ if none is above 1. Otherwise the largest atom is always sent, and the rule is repeated for
 //!   the rest with s − 1. A drawn atom is sent with σᵢ / pᵢ. `budget=l2` and `budget=max` set s to
 //!   Σσ / ‖σ‖₂ and Σσ / max σ: for entries these are the probabilities of QSGD with one level, |c|
 //!   / ‖c‖₂, and of TernGrad, |c| / max |c|.
-//! - **Rank**: a randomised method finds the k largest singular values and their vectors, where k
-//!   is `rank`, or fewer if the matrix has no more; with rank ≥ min(m, n) it finds all, exactly.
-//!   What is left of the matrix, of norm ρ, is the sum of d·(Mᵀd)ᵀ over n′ = min(m, n) − k random
-//!   orthonormal directions d, which are orthogonal to the vectors found. Each of them is an atom
-//!   with σ = ρ/√n′.
+//! - **Rank**: a randomised method finds the k largest singular values and their vectors, with k =
+//!   `rank`, or fewer if the matrix has fewer; with rank ≥ min(m, n) it finds all, exactly. The
+//!   rest of the matrix, of norm ρ, is the sum of d·(Mᵀd)ᵀ over n′ = min(m, n) − k random
+//!   orthonormal directions d, which are orthogonal to the found vectors. Each of these terms is an
+//!   atom with σ = ρ/√n′.
 //! - **Message** of spectral atoms: a byte 0, their number as varint, and for each (σ / p)·u as m ×
 //!   f32 and v as n × f32. Uncompressed tensors (below) have a byte 1 and all elements as f32.
-//!   Entries are sent as in `adaptive`, whose probabilities are those of a budget k. An empty
-//!   tensor has an empty message.
-//! - **Uncompressed** are tensors of one dimension, tensors whose expected atoms are no shorter
-//!   than the matrix, and tensors with elements of 2⁶⁴ or more, whose products might overflow. This
-//!   does not depend on which atoms are drawn.
+//!   Entries are sent as in `adaptive`, which has the probabilities of a budget k. An empty tensor
+//!   has an empty message.
+//! - **Uncompressed**: tensors of one dimension, tensors whose expected atoms are no shorter than
+//!   the matrix, and tensors with elements of 2⁶⁴ or more, as products might overflow. This does
+//!   not depend on the drawn atoms.
 //! - **Draws**: atom i (in decreasing order) uses the upper 24 bits of word i of the sender's
 //!   stream for the tensor and step; its probability is rounded up to a multiple of 2⁻²⁴. Element i
-//!   uses word i [for rounding](crate::Rng::fill_rounding), or, where few are drawn, of the stream
-//!   itself, as in `adaptive`. The random start of the decomposition and the random directions have
-//!   a stream each.
-//! - **Range**: s from 0.01 to 10⁹; up to 2³² − 1 elements. The variance of spectral atoms is
-//!   Σσ²·(1 / p − 1) in all, plus the rounding of products in f32. It is the least possible one if
-//!   all singular vectors are found, or those that are not have equal singular values.
+//!   uses word i [for rounding](crate::Rng::fill_rounding), or, if few are drawn, word i of the
+//!   stream itself, as in `adaptive`. The random start of the decomposition and the random
+//!   directions have a stream each.
+//! - **Range**: s from 0.01 to 10⁹; up to 2³² − 1 elements. The total variance of spectral atoms is
+//!   Σσ²·(1 / p − 1), plus the rounding of products in f32. It is the least possible if all
+//!   singular vectors are found, or all others have equal singular values.
 //! - **Error feedback**: off; the message is unbiased. With `ef=on` residuals grow from step to
-//!   step where few of many atoms are sent: the variance of the message is larger than the tensor
+//!   step if few of many atoms are sent: the variance of the message is larger than the tensor
 //!   itself.
 //! - **Cost**: the matrix is copied once and multiplied four times by a matrix of `rank` columns.
 //!   Eigenvectors of rank × rank numbers are computed seven times, or once for min(m, n) if all
-//!   vectors are found; that takes 0.3 ms for 64, 0.1 s for 512 and about a minute for 4096, and
+//!   vectors are found. This takes 0.3 ms for 64, 0.1 s for 512 and about a minute for 4096, and
 //!   allocates memory. Entries have the speed of `adaptive`, vectors a third of copy bandwidth.
 //!   Decoding takes 2·m·n operations per atom. The slices of a scatter-reduce are vectors.
-//! - **Deviations**: σ / p is multiplied into u, where the paper sends it separately. The paper
-//!   decomposes the whole matrix, which `rank=4096` does for sides of up to as many elements.
+//! - **Deviations**: σ / p is multiplied into u; the paper sends it separately. The paper
+//!   decomposes the whole matrix; `rank=4096` does so if a side has at most 4096 elements.
 //!
 //! Reference: Wang, Sievert, Liu, Charles, Papailiopoulos, Wright: "ATOMO: Communication-efficient
 //! Learning via Atomic Sparsification", NeurIPS 2018.
@@ -113,7 +113,7 @@ const PLAIN: u8 = 1;
 const HUGE: f32 = (1u128 << 64) as f32;
 
 impl Budget {
-    /// The budget for weights with this sum, sum of squares and largest.
+    /// The budget for weights with this sum, sum of squares, and largest weight.
     fn of(self, sum: f64, squares: f64, largest: f64) -> f64 {
         match self {
             Budget::Atoms(s) => s,
@@ -168,7 +168,7 @@ fn probabilities(weights: &[f32], mut budget: f64, found: &mut Vec<f64>) {
 /// The upper bits of a word that are compared with a probability.
 const DRAWN_BITS: u32 = 24;
 
-/// The number of draws, of 2²⁴, that select an atom with this probability, rounded up.
+/// How many of 2²⁴ draws select an atom with this probability, rounded up.
 fn chances(p: f64) -> u32 {
     (p * f64::from(1u32 << DRAWN_BITS)).ceil() as u32
 }
@@ -264,7 +264,7 @@ impl Atomo {
         if source.abs_max() == 0.0 {
             return true;
         }
-        // Scales by a power of two, so that the largest is between 1 and 2.
+        // Scales by a power of two: the largest gets between 1 and 2.
         let exponent = (f64::from(source.abs_max()).to_bits() >> 52) as i32 - 1023;
         let power = |exponent: i32| f64::from_bits(((1023 + exponent) as u64) << 52);
         let down = power(-exponent);
@@ -293,11 +293,11 @@ impl Atomo {
         let pairs =
             short.chunks_exact_mut(matrix.short()).zip(long.chunks_exact_mut(matrix.long()));
         for (at, (short, long)) in drawn().zip(pairs) {
-            // The product has the length of the atom; a right vector has that of 1.
+            // The product has the length of the atom; a right vector has length 1.
             let (left, right) =
                 if sides.rows <= sides.columns { (short, long) } else { (long, short) };
             let length = kernels::sum_of_squares(right).sqrt();
-            // What it is divided by is the probability with which it is drawn.
+            // Divides by the probability of being drawn.
             let p = f64::from(chances(found[at])) / f64::from(1u32 << DRAWN_BITS);
             let along = length / p * power(exponent);
             numbers.extend(left.iter().map(|&u| (along * f64::from(u)) as f32));
@@ -307,8 +307,8 @@ impl Atomo {
         true
     }
 
-    /// The probability of each atom: the singular vectors that were found, then directions of the
-    /// rest, which have equal shares of its norm.
+    /// The probability of each atom: the found singular vectors, then directions of the rest, with
+    /// equal shares of its norm.
     fn find_probabilities(&self, svd: &mut Svd, sides: Sides, found: &mut Vec<f64>) {
         let singular = svd.values.len();
         let share = svd.rest / ((sides.shorter() - singular).max(1) as f64).sqrt();
@@ -336,7 +336,7 @@ fn put_atoms(source: &mut Source<'_>, sides: Sides, atoms: &[f32], message: &mut
     }
 }
 
-/// Appends the elements as they are.
+/// Appends the uncompressed elements.
 fn put_plain(source: &mut Source<'_>, message: &mut Vec<u8>) {
     message.push(PLAIN);
     source.take_blocks(|_, block| {

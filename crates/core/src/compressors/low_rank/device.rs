@@ -1,14 +1,14 @@
-//! Device forms of methods with two thin factors: the device multiplies by factors, the host makes
-//! them.
+//! Device forms of methods with two thin factors: the host makes factors, and the device multiplies
+//! by them.
 //!
-//! - **A round**: the largest absolute value of an addend, beyond which, or with NaN, the addend is
-//!   all zeros; then, in the first round, the factor that multiplies `C`. In the second round `P`
-//!   and, where it is not `P` that multiplies `Cᵀ`, the factor that does. After the second addend,
-//!   `Q`, the device subtracts `P·Qᵀ` from `C`.
-//! - **A transcript**: `P` and `Q`, of which the device adds `P·Qᵀ`. To have the same bits on all
-//!   ranks, it adds the products in order of the columns, each product and each sum rounded.
-//! - **A tensor that is sent uncompressed**: nothing; the addend is `C`, and zeros are left. Then
-//!   its mean.
+//! - **A round**: the largest absolute value allowed in an addend (an addend beyond it, or with
+//!   NaN, becomes all zeros). Then, in the first round, the factor that multiplies `C`; in the
+//!   second round `P` and, unless it is `P`, the factor that multiplies `Cᵀ`. After the second
+//!   addend, `Q`, the device subtracts `P·Qᵀ` from `C`.
+//! - **A transcript**: `P` and `Q`; the device adds `P·Qᵀ`. For equal bits on all ranks it adds the
+//!   products in order of the columns, and rounds each product and each sum.
+//! - **A tensor that is sent uncompressed**: nothing; the addend is `C`, and the residual becomes
+//!   zero. The transcript is the mean.
 //!
 //! Numbers are `f32`, factors are stored column by column.
 

@@ -1,11 +1,12 @@
 //! The common part of methods with two thin factors: `C ≈ P·Qᵀ`, `P` all-reduced in the first
 //! round, `Q` in the second.
 //!
-//! The first round starts from the stored `Q` of the previous step. In each round the gradient `C`,
-//! which is row-major, is multiplied by one factor to give the other; an [`Alternation`] says how.
+//! The first round starts from the stored `Q` of the previous step. Each round multiplies the
+//! row-major gradient `C` by one factor to get the other; an [`Alternation`] says how.
 //!
-//! The transcript of a factored tensor is the mean of `P`, rows × rank, and that of `Q`, columns ×
-//! rank, both column by column. That of any other tensor is its mean, in one round.
+//! The transcript of a factored tensor is the mean of `P`, rows × rank, and the mean of `Q`,
+//! columns × rank, both column by column. The transcript of any other tensor is its mean, in one
+//! round.
 
 use std::fmt::Debug;
 
@@ -24,7 +25,7 @@ pub(super) struct Factors {
 }
 
 impl Factors {
-    /// The factors of a tensor; `None` where it is sent uncompressed.
+    /// The factors of a tensor; `None` if it is sent uncompressed.
     pub(super) fn of(shape: &[usize], rank: usize) -> Option<Self> {
         let [rows, columns] = dimensions(shape)?;
         let smaller = (rows + columns).checked_mul(rank)? < rows.checked_mul(columns)?;
@@ -106,7 +107,7 @@ pub(super) fn revive(columns: &mut [f32], rows: usize, context: &Context<'_>) {
 /// The largest element of a column of norm 1, with room for rounding.
 pub(super) const LARGEST_OF_UNIT: f32 = 2.0;
 
-/// Refuses kept columns with an element that no column of norm 1 has.
+/// Refuses kept columns with an element too large for a column of norm 1.
 pub(super) fn check_unit(columns: &[f32]) -> Result<(), String> {
     match columns.iter().position(|x| x.abs() > LARGEST_OF_UNIT) {
         None => Ok(()),
@@ -166,7 +167,7 @@ pub(super) trait Alternation: Debug + Send + Sync {
         self.before_second(operand, rows);
     }
 
-    /// `P` and `Q` of a transcript, whose product does not overflow.
+    /// `P` and `Q` of a transcript, if their product does not overflow.
     fn checked<'a>(
         &self,
         factors: &Factors,
@@ -195,7 +196,7 @@ fn copy(from: &[f32], to: &mut Vec<f32>) {
     to.extend_from_slice(from);
 }
 
-/// `Q` of the step before.
+/// `Q` of the previous step.
 impl<M: Alternation> KeptValues for M {
     fn len(&self, shape: &[usize]) -> usize {
         Factors::of(shape, self.rank()).map_or(0, |factors| factors.second())

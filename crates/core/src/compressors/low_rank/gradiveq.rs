@@ -1,30 +1,30 @@
 //! `gradiveq`: sends the coefficients of slices of the gradient in a basis that all ranks share.
 //!
-//! The flattened gradient is cut into slices of K elements. In the first exchange and then in every
-//! `refresh`-th (a refresh), slices are sent uncompressed. The basis B consists of the `keep`
-//! leading eigenvectors of the K × K matrix of second moments of their means. Until the next
-//! refresh each slice x is sent as Bᵀx, and B·mean(Bᵀx) gives the slices of the mean gradient.
-//! Elements after the last whole slice are sent uncompressed.
+//! The flattened gradient is cut into slices of K elements. The first exchange and then every
+//! `refresh`-th is a refresh, which sends slices uncompressed. The basis B is the `keep` leading
+//! eigenvectors of the K × K matrix of second moments of the mean slices. Until the next refresh
+//! each slice x is sent as Bᵀx, and B·mean(Bᵀx) gives the slices of the mean gradient. Elements
+//! after the last whole slice are sent uncompressed.
 //!
-//! - **Message**: at a refresh the tensor, then the basis from rank 0 and zeros from the others;
-//!   otherwise `keep` coefficients per slice, coefficient by coefficient, then the remaining
-//!   elements, all `f32`. A single rank sends basis (K × keep, vector by vector), coefficients and
+//! - **Message**: all `f32`. At a refresh the tensor, then the basis from rank 0 and zeros from the
+//!   others; otherwise `keep` coefficients per slice, coefficient by coefficient, then the
+//!   remaining elements. A single rank sends basis (K × keep, vector by vector), coefficients and
 //!   remaining elements in every message. Tensors that this form would not shrink are sent
 //!   uncompressed.
 //! - **Aggregation**: one round of all-reduce, two at a refresh. Under other exchanges each rank
 //!   computes its own basis.
-//! - **Range**: slice 2 to 4096; keep 1 to 4096; refresh 1 or more, and 1 never compresses under
-//!   all-reduce.
+//! - **Range**: slice 2 to 4096; keep 1 to 4096; refresh 1 or more (1 never compresses under
+//!   all-reduce).
 //! - **Error feedback**: on; the residual is the part of the gradient outside the span of the
 //!   basis.
-//! - **Deviations**: eigenvectors are of second moments about zero rather than about the slices'
-//!   mean, so that coding is linear and needs no mean vector.
+//! - **Deviations**: second moments are about zero rather than about the slices' mean, so coding is
+//!   linear and needs no mean vector.
 //! - **Cost**: 8 bytes per element for the sum, 4 for the coefficients, 8 for the residual, and
-//!   `keep` multiplications per element in each of two matrix products; K multiplications per
-//!   element and an eigenvalue problem of size K at a refresh, or of as many slices as there are,
-//!   if they are fewer. With 64 coefficients these are 256 operations per 20 bytes: arithmetic is
-//!   the bottleneck, not memory. A core that multiplies and adds sixteen numbers in a cycle needs
-//!   eight cycles for an element.
+//!   `keep` multiplications per element in each of two matrix products; at a refresh, K
+//!   multiplications per element and an eigenvalue problem of size K, or of the number of slices if
+//!   it is smaller. 64 coefficients mean 256 operations per 20 bytes: arithmetic is the bottleneck,
+//!   not memory. A core that multiplies and adds sixteen numbers per cycle needs eight cycles per
+//!   element.
 //!
 //! Reference: Yu, Lin, Narra, Li, Li, Kim, Schwing, Annavaram, Avestimehr: "GradiVeQ: Vector
 //! Quantization for Bandwidth-Efficient Gradient Aggregation in Distributed CNN Training", NeurIPS
@@ -54,7 +54,7 @@ pub(crate) static ENTRY: Entry = Entry {
     payload: "keep × f32 a slice",
     passes: Passes { after: 1, ..Passes::ONE },
     properties: |values| Properties {
-        // Between refreshes nothing is sent of the part outside the span of the basis.
+        // Between refreshes the part outside the span of the basis is not sent.
         is_contractive: GradiVeq::new(values).refresh == 1,
         ..Properties::DEFAULT
     },
@@ -74,20 +74,20 @@ crate::parameters! {
 }
 
 impl GradiVeq {
-    /// Slices as rows and their coefficients as a first factor, the basis as a second; `None` where
+    /// Slices as rows and their coefficients as a first factor, the basis as a second; `None` if
     /// the tensor is sent uncompressed.
     fn factors(&self, elements: usize) -> Option<Factors> {
         Factors::of(&[elements / self.slice, self.slice], self.keep)
     }
 
-    /// Whether the basis is computed again. It counts exchanges: local steps have none.
+    /// Whether the basis is computed again. Counts exchanges, not local steps.
     fn refreshes(&self, context: &RoundContext<'_>) -> bool {
         let (used, basis) = context.kept.split_last().expect("a count follows the basis");
         *used == 0.0 || *used as u64 >= self.refresh || basis.iter().all(|&x| x == 0.0)
     }
 
-    /// Appends the coefficients of all slices and the remaining elements, and subtracts what they
-    /// decode to from the gradient. The helpers share the slices.
+    /// Appends the coefficients of all slices and the remaining elements, and subtracts the decoded
+    /// values from the gradient. The helpers share the slices.
     fn project(&self, factors: Factors, state: &mut RankState<'_>, addend: &mut Vec<f32>) {
         let start = addend.len();
         let [slices, slice] = factors.dimensions;
@@ -97,8 +97,7 @@ impl GradiVeq {
         let Coefficients(block) = own.get();
         addend.resize(start + factors.first(), 0.0);
         let coefficients = &mut addend[start..];
-        // A panel is whole blocks: what a block cannot carry without overflow, it leaves as a
-        // whole.
+        // A panel is whole blocks: a block that would overflow stays in the residual as a whole.
         let at_once = (BLOCK_ELEMENTS / slice).max(1);
         let panels = Panels::new(slices, slice, at_once, helpers);
         if panels.is_one() {
@@ -113,8 +112,8 @@ impl GradiVeq {
         rest.fill(0.0);
     }
 
-    /// Writes the coefficients of slices, column by column, and subtracts what they decode to.
-    /// Slices are taken in blocks that stay in the second-level cache.
+    /// Writes the coefficients of slices, column by column, and subtracts the decoded values. Takes
+    /// slices in blocks that stay in the second-level cache.
     fn project_slices(
         &self,
         factors: &Factors,
@@ -145,7 +144,7 @@ const BLOCK_ELEMENTS: usize = 1 << 15;
 #[derive(Debug, Default)]
 struct Coefficients(Vec<f32>);
 
-/// The basis, and how often it was used.
+/// The basis, and the number of its uses.
 impl KeptValues for GradiVeq {
     fn len(&self, shape: &[usize]) -> usize {
         self.factors(shape.iter().product()).map_or(0, |factors| factors.second() + 1)
@@ -260,8 +259,8 @@ impl MultiRound for GradiVeq {
     }
 }
 
-/// Writes the principal components of the slices to `basis`; zeros if the decomposition fails: then
-/// the next exchange is a refresh.
+/// Writes the principal components of the slices to `basis`; zeros if the decomposition fails,
+/// which makes the next exchange a refresh.
 fn principal(values: &[f32], factors: Factors, basis: &mut [f32]) {
     let [slices, slice] = factors.dimensions;
     components::leading(&values[..slices * slice], slice, basis);
@@ -287,7 +286,7 @@ mod tests {
     #[test]
     fn slices_on_axes_worked_by_hand() {
         let spec = "gradiveq:slice=4,keep=1";
-        // An axis serves in either direction, and coefficients turn with it.
+        // An axis may have either direction; the coefficients' signs follow.
         let mut sent = f32s(&encode(spec, &AXES));
         let direction = sent[1].signum();
         sent[..8].iter_mut().for_each(|x| *x *= direction);
@@ -304,7 +303,7 @@ mod tests {
     fn a_basis_that_stays_worked_by_hand() {
         let mut sender = Sender::new("gradiveq:slice=4,keep=1", &[18]);
         sender.encode(0, &AXES);
-        // With what was left the slices are (1, 2, 3, 4), (0, 0, 1, 0), 0 and (1, 5, 0, -1): the
+        // With the residual the slices are (1, 2, 3, 4), (0, 0, 1, 0), 0 and (1, 5, 0, -1): the
         // second axis is no longer the first component, but it is the basis.
         let mut next = [0.0; 18];
         next[..4].copy_from_slice(&[1.0, 2.0, 3.0, 4.0]);
@@ -319,7 +318,7 @@ mod tests {
         assert_eq!(sender.residual(), left);
     }
 
-    /// A step of two ranks by all-reduce: what the mean decodes to.
+    /// A step of two ranks by all-reduce; returns the decoded mean.
     fn step_of_two(ranks: &mut [Encoder; 2], step: u64, gradients: [[f32; 18]; 2]) -> Vec<f32> {
         let (tensor, mut means) = (Tensor::new("t", &[18]), Vec::new());
         for round in 0.. {
@@ -351,13 +350,12 @@ mod tests {
     fn means_of_two_ranks_worked_by_hand() {
         let spec: Spec = "gradiveq:slice=4,keep=1".parse().unwrap();
         let mut ranks = [0, 1].map(|rank| Encoder::new(&spec, 1, rank).with_ranks(2));
-        // Off the second axis the ranks contradict each other; the refresh takes everything as it
-        // is.
+        // Off the second axis the ranks cancel; the refresh sends everything uncompressed.
         let (mut other, mut mean) = (AXES, AXES);
         (other[6], other[12]) = (-1.0, -1.0);
         (mean[6], mean[12]) = (0.0, 0.0);
         assert_eq!(step_of_two(&mut ranks, 0, [AXES, other]), mean);
-        // Rank 0 sent the axis and rank 1 zeros: half an axis, which is made whole. Along it lie 2
+        // Rank 0 sent the axis and rank 1 zeros: half an axis, scaled to length 1. Along it are 2
         // and 4.
         let (mut first, mut second) = ([0.0; 18], [0.0; 18]);
         first[..4].copy_from_slice(&[1.0, 2.0, 0.0, 0.0]);
@@ -372,8 +370,8 @@ mod tests {
 
     #[test]
     fn threads_leave_the_same_blocks() {
-        // A coefficient that is too large for its product leaves its block of 64 slices as it is,
-        // whichever thread has it.
+        // A coefficient whose product overflows leaves its block of 64 slices unchanged, on
+        // whichever thread.
         let tensor = Tensor::new("t", &[520 * 512]);
         let mut gradient = vec![1.0; tensor.elements()];
         gradient[100 * 512] = 1e37;
@@ -392,8 +390,7 @@ mod tests {
 
     #[test]
     fn exchanges_count_and_not_steps() {
-        // With ten local steps the exchanges are in steps 9, 19, 29, …: none is a multiple of 3 ·
-        // 10.
+        // With ten local steps the exchanges are at steps 9, 19, 29, …: no multiple of 3 · 10.
         let mut sender = Sender::new("gradiveq:slice=4,keep=1,refresh=3", &[18]);
         let along = |axis: usize| -> [f32; 18] {
             std::array::from_fn(|at| if at < 16 && at % 4 == axis { 1.0 } else { 0.0 })
@@ -402,15 +399,15 @@ mod tests {
             let message = sender.encode(10 * exchange as u64 + 9, &along(exchange / 3));
             f32s(&message)[..4].iter().position(|x| x.abs() > 0.5).unwrap()
         });
-        // Made of the first axis, of all that is there of the second, of all that is there of the
+        // Bases from the first axis, then from the accumulated second, then from the accumulated
         // third.
         assert_eq!(axes.collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1, 2]);
     }
 
     #[test]
     fn blocks_of_slices_are_coded_like_one_after_the_other() {
-        // 150 slices of 512 are three blocks. What a slice alone is coded to, with the same basis,
-        // is what it is in the tensor.
+        // 150 slices of 512 are three blocks. With the same basis a slice has the same code alone
+        // as in the tensor.
         let (slices, slice) = (150, 512);
         let draw = |at: usize| (at as u32).wrapping_mul(2_654_435_761) as i32 as f32 * 1e-9;
         let gradient: Vec<f32> = (0..slices * slice).map(draw).collect();
@@ -450,8 +447,8 @@ mod tests {
 
     #[test]
     fn what_lies_outside_the_basis_is_kept() {
-        // The first component is the first axis; what a later gradient has on the second stays
-        // behind.
+        // The first component is the first axis; a later gradient's part on the second stays in the
+        // residual.
         let along = |axis: usize| -> Vec<f32> {
             (0..40).map(|i| if i % 4 == axis { 1.0 } else { 0.0 }).collect()
         };

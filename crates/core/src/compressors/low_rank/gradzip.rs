@@ -8,17 +8,17 @@
 //!   fewer than two dimensions, and tensors that this would not shrink, are sent uncompressed.
 //! - **Aggregation**: two rounds of all-reduce. Under other exchanges each rank factors on its own
 //!   and both factors are gathered.
-//! - **Range**: rank 1 to 32; λ from 10⁻⁹ to 1: below, gradients of a lower rank than `rank` would
-//!   be solved for with f32's rounding alone.
+//! - **Range**: rank 1 to 32; λ from 10⁻⁹ to 1. With a smaller λ, only f32's rounding would
+//!   regularise gradients of a lower rank than `rank`.
 //! - **Error feedback**: on. The residual of a rank is `C − P·Rᵀ` with its own `R`; the residuals
-//!   of all ranks add up to what the mean left out.
+//!   of all ranks add up to the error of the mean.
 //! - **Draws**: `R` starts uniform in [−1, 1), the same on every rank; a column that becomes zero
 //!   is drawn again.
-//! - **Deviations**: λ is relative to the mean squared norm of the columns of its factor, so that
-//!   it does not depend on the scale of gradients: with an absolute λ above a gradient's singular
-//!   values both factors would vanish. For the same reason `R` is scaled to norm 1 between steps:
-//!   if the gradient turned faster than `R` followed, `R` would grow and `P` shrink without bound.
-//!   A rank whose product would overflow sends zeros; its residual keeps everything.
+//! - **Deviations**: λ is relative to the mean squared norm of its factor's columns, so it does not
+//!   depend on the scale of gradients: an absolute λ above a gradient's singular values would make
+//!   both factors vanish. For the same reason `R` is scaled to norm 1 between steps: if the
+//!   gradient turned faster than `R` followed, `R` would grow and `P` shrink without bound. A rank
+//!   whose product would overflow sends zeros; its residual keeps everything.
 //! - **Cost**: 8 bytes per element for the sum, 4 for each factor, 8 for the residual, and rank
 //!   multiplications per element in each of three matrix products.
 //!
@@ -79,7 +79,7 @@ impl Alternation for GradZip {
 mod tests {
     use crate::compressors::testing::{Sender, f32s};
 
-    /// What a constant gradient decodes to after some steps.
+    /// The decoded value of a constant gradient after some steps.
     fn decoded(spec: &str, shape: &[usize], gradient: &[f32], steps: u64) -> (usize, Vec<f32>) {
         let mut sender = Sender::new(spec, shape);
         let (message, out) = (0..steps).map(|step| sender.send(step, gradient)).last().unwrap();
@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn each_factor_shrinks_a_matrix_of_rank_one_by_lambda() {
-        // With λ relative, P·Rᵀ = C / (1 + λ) after the second factor, whatever the first's scale.
+        // As λ is relative, P·Rᵀ = C / (1 + λ) after the second factor, whatever the scale of the
+        // first.
         let (a, b) = ([3.0f32, 0.0, -4.0, 1.0], [1.0f32, 2.0, -2.0, 0.5, 0.0]);
         let gradient: Vec<f32> = a.iter().flat_map(|a| b.iter().map(move |b| a * b)).collect();
         let (len, out) = decoded("gradzip:rank=1,lambda=0.25", &[4, 5], &gradient, 1);
@@ -130,8 +131,9 @@ mod tests {
 
     #[test]
     fn two_columns_worked_by_hand() {
-        // RᵀR = diag(14, 2), its mean is 8 and λ adds 2: columns divide by 16 and by 4. So do those
-        // of P, which are alike: C has 16 and 4 times them as its first and fourth column.
+        // RᵀR = diag(14, 2), its mean is 8 and λ adds 2: columns are divided by 16 and by 4. So are
+        // the columns of P, which are equal: the first and fourth columns of C are 16 and 4 times
+        // them.
         let (a, b) = ([1.0, 2.0, 3.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0, 1.0]);
         let start = [a, b].concat();
         let matrix = |first: f32, fourth: f32| -> Vec<f32> {
@@ -139,12 +141,12 @@ mod tests {
         };
         let mut sender = Sender::starting_from("gradzip:rank=2,lambda=0.25", &[5, 5], &start);
         let (message, decoded) = sender.send(1, &matrix(16.0, 4.0));
-        // R: 16·14 / 16 of the one, 4·2 / 4 of the other.
+        // R: 16·14 / 16 of the first, 4·2 / 4 of the second.
         let r = [14.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0];
         assert_eq!(f32s(&message), [start, r.to_vec()].concat());
         assert_eq!(decoded, matrix(14.0, 2.0));
         assert_eq!(sender.residual(), matrix(2.0, 2.0));
-        // Scaled as a whole, by √(14² + 2²), so that one column stays seven times the other.
+        // Scaled as a whole, by √(14² + 2²), so one column stays seven times the other.
         let norm = 200f64.sqrt();
         assert_eq!(sender.kept(), r.map(|x| (f64::from(x) / norm) as f32));
     }

@@ -14,10 +14,10 @@
 //! - **Range**: rank 1 to 32. The first step is exact for matrices of at most this rank; later the
 //!   part of the row space that `Q` misses stays in the residual.
 //! - **Error feedback**: on. The residual of a rank is `C − P·(Cᵀ·P)ᵀ`, with its own second factor;
-//!   the residuals of all ranks add up to what the mean left out.
+//!   the residuals of all ranks add up to the error of the mean.
 //! - **Draws**: `Q` starts uniform in [−1, 1), the same on every rank; a column that becomes zero
 //!   is drawn again.
-//! - **Deviations**: `Q` starts uniform, in the paper normally distributed; columns of `Q` are
+//! - **Deviations**: `Q` starts uniform (in the paper: normally distributed); columns of `Q` are
 //!   scaled to norm 1 between steps, which changes no product but keeps tiny gradients from
 //!   vanishing; Gram–Schmidt is applied twice. A rank whose product would overflow sends zeros; its
 //!   residual keeps everything.
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(len, 36);
         close(&decoded, &one, 1e-5);
         close(&residual, &[0.0; 20], 1e-5);
-        // Of rank 2, and factors of as many columns: 2 · (6 + 7) numbers for 42.
+        // Rank 2, and factors of two columns: 2 · (6 + 7) numbers for 42.
         let second = outer(&[1.0, 1.0, 0.0, 2.0, 0.0, 1.0], &[0.0, 1.0, 1.0, 0.0, -1.0, 2.0, 0.0]);
         let first = outer(&[0.0, 1.0, 5.0, 0.0, 1.0, 0.0], &[1.0, 0.0, 0.0, 3.0, 0.0, 0.0, -1.0]);
         let two: Vec<f32> = first.iter().zip(&second).map(|(a, b)| a + b).collect();
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_iteration_goes_on_over_steps() {
-        // Two directions, 10 and 9: a single step from a random start mixes them, many find the
+        // Two directions, 10 and 9: one step from a random start mixes them, many steps find the
         // greater.
         let mut gradient = vec![0.0; 64];
         (gradient[0], gradient[9]) = (10.0, 9.0);
@@ -136,8 +136,8 @@ mod tests {
     #[test]
     fn a_product_of_vectors_worked_by_hand() {
         // C = (3, 4)·(3, 0, 4)ᵀ. With Q = (1, 0, 0): P = (9, 12), orthonormal (3/5, 4/5), Q = 5·(3,
-        // 0, 4). As f32 the fifths are rounded, but their products with numbers this small round to
-        // whole ones.
+        // 0, 4). As f32 the fifths are rounded, but their products with small numbers round to
+        // whole numbers.
         let gradient = [9.0, 0.0, 12.0, 12.0, 0.0, 16.0];
         let mut sender = Sender::starting_from("powersgd:rank=1", &[2, 3], &[1.0, 0.0, 0.0]);
         let (message, decoded) = sender.send(1, &gradient);
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_lies_across_the_factor_is_left() {
-        // (4, −3), across P, in the second column, which Q does not see: C = (3, 4)·(3, 4, 0)ᵀ +
+        // (4, −3), orthogonal to P, in the second column, which Q misses: C = (3, 4)·(3, 4, 0)ᵀ +
         // (4, −3)·(0, 1, 0)ᵀ.
         let gradient = [9.0, 16.0, 0.0, 12.0, 13.0, 0.0];
         let mut sender = Sender::starting_from("powersgd:rank=1", &[2, 3], &[1.0, 0.0, 0.0]);
@@ -163,8 +163,8 @@ mod tests {
 
     #[test]
     fn columns_beyond_the_rank_of_the_matrix_are_zero() {
-        // C = (3, 4, 0, 0, 0)·(1, 0, 0, 0)ᵀ; both columns of P lie along (3, 4), and the second
-        // counts for nothing.
+        // C = (3, 4, 0, 0, 0)·(1, 0, 0, 0)ᵀ; both columns of P are along (3, 4), so the second
+        // drops out.
         let mut gradient = [0.0; 20];
         (gradient[0], gradient[4]) = (3.0, 4.0);
         let start = [1.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0];
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn what_is_left_of_the_largest_floats_is_finite() {
-        // P is the second column. Its product with Q has the other sign than the first element,
+        // P is the second column. Its product with Q has the opposite sign to the first element,
         // which is near the largest float.
         let mut gradient = [0.0; 16];
         (gradient[0], gradient[4]) = (3.4e38, 3.4e38);
@@ -193,8 +193,8 @@ mod tests {
 
     #[test]
     fn two_ranks_worked_by_hand() {
-        // The matrix with something across, and (3, 4)·(−1, 0, 1)ᵀ: P is (9, 12) and (−3, −4), in
-        // the mean (3, 4).
+        // The matrix with the orthogonal part, and (3, 4)·(−1, 0, 1)ᵀ: P is (9, 12) and (−3, −4),
+        // with the mean (3, 4).
         let gradients = [[9.0, 16.0, 0.0, 12.0, 13.0, 0.0], [-3.0, 0.0, 3.0, -4.0, 0.0, 4.0]];
         let addends =
             [[[9.0, 12.0, 0.0], [-3.0, -4.0, 0.0]], [[15.0, 20.0, 0.0], [-5.0, 0.0, 5.0]]];
@@ -226,8 +226,7 @@ mod tests {
 
     #[test]
     fn with_plain_memory_rounds_forget_nothing() {
-        // The steps of a sender with weights of its own for the residual, and of one with the usual
-        // ones.
+        // The steps of a sender with special residual weights, and of a sender with the usual ones.
         let left = |spec: &str| {
             let sender = Sender::starting_from(spec, &[2, 3], &[1.0, 0.0, 0.0]);
             let Sender { encoder, tensor } = sender;
@@ -253,7 +252,7 @@ mod tests {
         let start = [1.0, 0.0, 0.0];
         let sender = Sender::starting_from("powersgd:rank=1", &[2, 3], &start);
         let Sender { mut encoder, tensor } = sender;
-        // As of the two ranks above. No number of P is beyond 1.
+        // As for the two ranks above. No number of P exceeds 1.
         let means = [3.0, 4.0, 5.0, 10.0, 2.5];
         let first = vec![f32::MAX, 1.0, 0.0, 0.0];
         let second = vec![f32::MAX / 2.0, 0.6, 0.8];

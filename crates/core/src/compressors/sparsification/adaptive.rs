@@ -1,17 +1,15 @@
-//! `adaptive`: random elements, with the probabilities that minimise the variance for the expected
-//! number sent.
+//! `adaptive`: random elements, with the least variance for their expected number.
 //!
-//! - **Probabilities**: an element is sent with p = min(|c| / M, 1), where the level M is such that
-//!   Σp = k = max(1, round(ratio·d)). It starts at M = Σ|c| / k; each iteration sets M ← Σ_{|c| ≤
-//!   M} |c| / (k − n), with n the number of elements above M (Algorithm 3, where 1 / M is called
-//!   λ), until n stays the same, at most 7 times. M decreases towards its limit, so an early end,
-//!   or rounding M up to an f32, only sends fewer elements, and adds no bias. M is at most the
-//!   largest f32.
-//! - **Values**: an element that is sent decodes to c / p: ±M for elements up to M, c itself for
-//!   larger ones. The variance is |c|·(M − |c|) below M and 0 above. The message is unbiased up to
-//!   the rounding of probabilities (see below): as the value stays ±M, an element below M is biased
-//!   away from 0 by up to M·2⁻²⁴. Where M is subnormal, thresholds are rounded to multiples of
-//!   2⁻¹⁴⁹, and probabilities with them.
+//! - **Probabilities**: an element is sent with p = min(|c| / M, 1), with a level M that makes Σp =
+//!   k = max(1, round(ratio·d)). It starts at M = Σ|c| / k; each iteration sets M ← Σ_{|c| ≤ M} |c|
+//!   / (k − n), with n the number of elements above M (Algorithm 3, where 1 / M is called λ), until
+//!   n stays the same, at most 7 times. M decreases towards its limit, so an early end, or rounding
+//!   M up to an f32, only sends fewer elements and adds no bias. M is at most the largest f32.
+//! - **Values**: a sent element decodes to c / p: ±M for elements up to M, c itself for larger
+//!   ones. The variance is |c|·(M − |c|) below M and 0 above. The message is unbiased up to the
+//!   rounding of probabilities (see below): as the value stays ±M, an element below M is biased
+//!   away from 0 by up to M·2⁻²⁴. If M is subnormal, thresholds, and with them probabilities, are
+//!   rounded to multiples of 2⁻¹⁴⁹.
 //! - **Message**: the elements above M as in `topk`: a byte with the code of their positions (0
 //!   bitmap, 1 Rice, 2 raw), their number as varint, their values as f32, the positions. Then the
 //!   drawn elements: code byte and number, and, unless the number is 0, M as f32, one bit per sign,
@@ -22,7 +20,7 @@
 //!   uses the upper 31 bits of word i of the stream itself, and probabilities below 2⁻⁷ are rounded
 //!   to multiples of 2⁻³¹.
 //! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements. At most k elements are above M; the number
-//!   drawn is random.
+//!   of drawn ones is random.
 //! - **Error feedback**: off, as the message is unbiased. With `ef=on` residuals grow from step to
 //!   step at small ratios, such as 0.01: the variance of the message is larger than the tensor
 //!   itself.
@@ -104,13 +102,13 @@ mod tests {
 
     #[test]
     fn certain_elements_make_the_bytes_worked_by_hand() {
-        // Two of four: M = 6 / 2, and 4 is above: M = 2 / 1. So 4 as it is, and −2 as −M.
+        // Two of four: M = 6 / 2, and 4 is above: M = 2 / 1. So 4 unchanged, and −2 as −M.
         let expected = [0, 1, 0, 0, 0x80, 0x40, 0b0010, 0, 1, 0, 0, 0, 0x40, 1, 0b1000];
         let gradient = [0.0, 4.0, 0.0, -2.0];
         assert_eq!(encode("adaptive:ratio=0.5", &gradient), expected);
         assert_eq!(round_trip("adaptive:ratio=0.5", &gradient), gradient);
         assert_eq!(residual("adaptive:ratio=0.5,ef=on", &gradient), [0.0; 4]);
-        // A constant at full ratio is its signs: nothing is above M.
+        // A constant at full ratio becomes signs: no element is above M.
         let expected = [2, 0, 0, 3, 0, 0, 0, 0x3f, 0b010, 0b111];
         assert_eq!(encode("adaptive:ratio=1", &[0.5, -0.5, 0.5]), expected);
         assert_eq!(encode("adaptive", &[0.0; 9]), [2, 0, 2, 0]);
@@ -122,7 +120,7 @@ mod tests {
         let elements = BLOCK + 1003;
         let gradient: Vec<f32> = (0..elements).map(|i| (i % 17) as f32 / 16.0 - 0.5).collect();
         let level = {
-            // Nothing is above it: Σ|c| / k.
+            // No element is above it: Σ|c| / k.
             let sum: f64 = gradient.iter().map(|x| f64::from(x.abs())).sum();
             drawn::rounded_up(sum / fraction::kept(0.3, elements) as f64)
         };

@@ -1,29 +1,31 @@
 //! `demo`: the largest coefficients of a cosine transform of the momentum, by block; the sign of
 //! their mean is the step.
 //!
-//! - **Momentum**: `δ ← m·δ + g`. What a message carries is subtracted from δ, which is what error
-//!   feedback does with a residual of weight m. Ranks share no momentum; the optimizer needs none.
-//! - **Blocks**: a tensor of two or more dimensions is a matrix, of its first dimension and the
-//!   product of the others. The sides of its blocks are the largest divisors of its dimensions up
-//!   to 64. A vector is a matrix of one row.
-//! - **Coefficients**: those of the orthonormal DCT-II in both directions. Of each block the k with
-//!   the largest absolute values are sent, of equal ones those with the lowest positions; no zeros.
-//! - **Mean**: a coefficient is averaged over the ranks that sent it, transformed back, and the
-//!   gradient of the step is the sign of every element, 0 where it is 0.
+//! - **Momentum**: `δ ← m·δ + g`. The content of a message is subtracted from δ: this is error
+//!   feedback with a residual of weight m. Ranks do not share momentum, and the optimizer needs
+//!   none.
+//! - **Blocks**: a tensor of two or more dimensions is a matrix: its first dimension by the product
+//!   of the others. The sides of its blocks are the largest divisors of its dimensions up to 64. A
+//!   vector is a matrix of one row.
+//! - **Coefficients**: the orthonormal DCT-II in both directions. Each block sends the k
+//!   coefficients with the largest absolute values, at the lowest positions among equals; no zeros.
+//! - **Mean**: each coefficient is averaged over the ranks that sent it. The averages are
+//!   transformed back, and the gradient of the step is the sign of every element (0 for 0).
 //! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as
-//!   varint, the values and the positions, at which a coefficient has the place in its block that
-//!   elements have. Values are f32, or with `values=sign` a bit each: then they decode to ±1, while
-//!   their full values are subtracted from δ.
+//!   varint, the values and the positions. A coefficient has the position of the element at its
+//!   place in the block. Values are f32, or with `values=sign` a bit each: then they decode to ±1,
+//!   but their full values are subtracted from δ.
 //! - **Range**: k from 1 to 4096; up to 2³² − 1 elements.
-//! - **Error feedback**: on. Without it the gradient itself is transformed, and nothing is kept.
-//! - **Limits**: where max|c| is above 2¹⁰⁰ nothing is sent.
-//! - **Deviations**: the paper multiplies g by the learning rate before it is added to δ, which
-//!   changes no sign while the learning rate is constant. Dimensions with small divisors only, such
-//!   as primes, make small blocks, of which all coefficients are sent; published code has the same
-//!   rule.
+//! - **Error feedback**: on. Without it, the gradient itself is transformed, and no residual is
+//!   kept.
+//! - **Limits**: if max|c| is above 2¹⁰⁰, nothing is sent.
+//! - **Deviations**: the paper multiplies g by the learning rate before adding it to δ; this
+//!   changes no sign while the learning rate is constant. Dimensions with only small divisors, such
+//!   as primes, make small blocks that send all coefficients; published code has the same rule.
 //! - **Cost**: 8 bytes per element for the maximum, 12 to gather the tensor, 2·64 multiplications
-//!   per element to transform, up to as many back, less the zeros, and a sort of the positions of
-//!   each row of blocks. Receivers transform back once, whatever the number of ranks.
+//!   per element to transform, up to as many to transform back (zeros are skipped), and a sort of
+//!   the positions of each row of blocks. Receivers transform back once, whatever the number of
+//!   ranks.
 //!
 //! Reference: Peng, Quesnelle, Kingma: "DeMo: Decoupled Momentum Optimization", arXiv:2411.19870,
 //! 2024, Algorithm 1.
@@ -81,7 +83,7 @@ struct Demo {
     memory: Decoupled,
 }
 
-/// The momentum, of which messages take away what they carry: a residual with a weight.
+/// The momentum without the content of messages: a residual with a weight.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Decoupled {
     momentum: f32,
@@ -100,7 +102,7 @@ impl Memory for Decoupled {
     }
 }
 
-/// The largest value that a tensor may have, and a bound of coefficients in messages.
+/// The largest value that a tensor may have, and a bound on coefficients in messages.
 const LARGEST: [f32; 2] = [1.267_650_6e30, 1e33];
 
 /// A tensor as blocks.
@@ -113,7 +115,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// The blocks of a tensor with elements.
+    /// The blocks of a non-empty tensor.
     fn of(shape: &[usize], elements: usize) -> Self {
         let [rows, columns] = matrix::dimensions(shape).unwrap_or([1, elements]);
         Self { rows, columns, high: side(rows), wide: side(columns) }
@@ -173,17 +175,17 @@ fn side(dimension: usize) -> usize {
     (1..=MAX_SIDE).rev().find(|side| dimension.is_multiple_of(*side)).unwrap_or(1)
 }
 
-/// What only this method uses.
+/// The buffers that only this method uses.
 #[derive(Debug, Default)]
 struct TransformBuffers {
-    /// The coefficients that are sent, at their positions.
+    /// The sent coefficients, at their positions.
     coefficients: Vec<f32>,
     largest: Largest,
-    /// The matrices of the sides so far.
+    /// The matrices of the sides used so far.
     bases: Vec<Basis>,
 }
 
-/// Adds the matrices of a tensor's blocks to those there are.
+/// Adds the missing matrices of a tensor's blocks.
 fn prepare(bases: &mut Vec<Basis>, blocks: &Blocks) -> Result<(), DecodeError> {
     for side in [blocks.high, blocks.wide] {
         if !bases.iter().any(|basis| basis.side() == side) {
@@ -204,12 +206,12 @@ fn transform<'a>(bases: &'a [Basis], blocks: &Blocks) -> Transform<'a> {
 type SquareBlock = [f32; MAX_SIDE * MAX_SIDE];
 
 impl Demo {
-    /// Collects the coefficients that are sent, with their positions in increasing order, and
-    /// subtracts them. The helpers share the blocks.
+    /// Collects the coefficients to send, with their positions in increasing order, and subtracts
+    /// them. The helpers share the blocks.
     fn extract(&self, c: &mut [f32], blocks: Blocks, workspace: &mut Workspace) {
         let Workspace { positions, own, helpers, .. } = workspace;
         let TransformBuffers { coefficients, largest, bases } = own.get();
-        // Without memory for them nothing is sent.
+        // Without memory for the matrices nothing is sent.
         if prepare(bases, &blocks).is_err() {
             return;
         }
@@ -425,7 +427,7 @@ mod tests {
         near(&f32s(&message[2..6]), &[4.0 / 2f32.sqrt()]);
         near(&decoded, &[2.0, 2.0]);
         near(sender.residual(), &[1.0, -1.0]);
-        // Half of that and (1, 0): (1.5, −0.5); the second coefficient, 2/√2, is sent.
+        // Half of the rest plus (1, 0) is (1.5, −0.5); the second coefficient, 2/√2, is sent.
         let (message, decoded) = sender.send(1, &[1.0, 0.0]);
         assert_eq!(message[6], 0b10);
         near(&decoded, &[1.0, -1.0]);

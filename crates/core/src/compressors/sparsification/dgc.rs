@@ -2,27 +2,26 @@
 //!
 //! - **Memory**: momentum correction (section 3.2): the clipped gradient is added to a velocity,
 //!   `u ← m·u + g`, and the velocity to the residual, `v ← v + u`, which is compressed. Momentum
-//!   factor masking (3.3): u and v become 0 where elements were sent. The optimizer must not apply
+//!   factor masking (3.3): u and v become 0 for sent elements. The optimizer must not apply
 //!   momentum again.
 //! - **Local clipping** (3.2): each of N ranks clips the ℓ2 norm of its gradient to clip·N^(−1/2),
-//!   tensor by tensor; 0 does not clip. The paper clips the whole gradient: that is the trainer's
-//!   `--clip`, ahead of the memory.
+//!   tensor by tensor; 0 does not clip. The paper clips the whole gradient; the trainer's `--clip`
+//!   does this, ahead of the memory.
 //! - **Warm-up** of the ratio (3.3): over the first `warmup` steps it falls exponentially from a
 //!   quarter to `ratio`.
 //! - **Selection**: the elements that reach a threshold estimated from a random sample (the
-//!   hierarchical selection of section 5). If more than 1.25·k elements reach it, it is replaced by
-//!   the exact threshold among those; if fewer than 0.8·k do, it is lowered by a fifth, at most
-//!   three times, which bounds what the survey of Xu et al. 2020 found to be the bottleneck. At
-//!   most 2k are sent.
+//!   hierarchical selection of section 5). If more than 1.25·k elements reach it, the exact
+//!   threshold among them replaces it. If fewer than 0.8·k do, it is lowered by a fifth, at most
+//!   three times; this bounds the bottleneck that the survey of Xu et al. 2020 found. At most 2k
+//!   elements are sent.
 //! - **Message**: as `topk`.
 //! - **Range**: ratio in (0, 1], momentum in \[0, 1); up to 2³² − 1 elements.
 //! - **Error feedback**: on, as above; if off, the method is `topk` with a sampled threshold.
-//! - **Deviations**: with warm-up the ratio falls at every step, in the paper to a quarter after
-//!   each of four epochs, or within one (section 4.1); the sample is 1/256 of the elements, but at
-//!   least 4096, in runs of 16, in the paper 0.1 to 1 % at random; of more than 2k elements the
-//!   first are sent.
-//! - **Cost**: 12 bytes per element for each count, of which there usually is one, and 20 to
-//!   select.
+//! - **Deviations**: with warm-up the ratio falls at every step; in the paper it falls to a quarter
+//!   after each of four epochs, or within one (section 4.1). The sample is 1/256 of the elements,
+//!   but at least 4096, in runs of 16; in the paper 0.1 to 1 % at random. Of more than 2k elements,
+//!   the first 2k are sent.
+//! - **Cost**: 12 bytes per element for each count (usually one), and 20 to select.
 //!
 //! Reference: Lin, Han, Mao, Wang, Dally: "Deep Gradient Compression: Reducing the Communication
 //! Bandwidth for Distributed Training", ICLR 2018.
@@ -85,7 +84,7 @@ pub(super) const WARMUP: Kind = whole(0, 0..=1_000_000_000);
 
 /// The ratio that a warm-up begins with.
 const FIRST: f64 = 0.25;
-/// The largest number of times a threshold is lowered.
+/// The most times that a threshold is lowered.
 const ADJUSTMENTS: usize = 3;
 
 /// Selection by an estimated threshold from the accumulated values of a memory.
@@ -107,8 +106,8 @@ impl<M> Dgc<M> {
         TopK { ratio, sampled: true, code: None }
     }
 
-    /// The selection that sends most. It bounds decoding, because the warm-up's powers differ in
-    /// their last bits between machines.
+    /// The selection that sends most. Decoding uses it as a bound, because the warm-up's powers
+    /// differ in their last bits between machines.
     fn widest(&self) -> TopK {
         let ratio = if self.warmup > 0 { self.ratio.max(FIRST) } else { self.ratio };
         TopK { ratio, sampled: true, code: None }
@@ -152,7 +151,7 @@ impl<M: Memory> Compressor for Dgc<M> {
         if !source.is_empty() {
             let k = fraction::kept(selection.ratio, source.len());
             let candidates = &mut workspace.own::<selection::SelectionBuffers>().candidates;
-            // At most as many as are sent, so that the buffer stops growing after the first step.
+            // At most as many as are sent, so the buffer stops growing after the first step.
             candidates.clear();
             candidates.reserve(selection.most(source.len()) + BLOCK);
             let sampled = sampled_threshold(source, k, &mut context.rng(0), candidates);
@@ -234,7 +233,7 @@ mod tests {
 
     #[test]
     fn gradients_are_clipped_by_the_square_root_of_the_ranks() {
-        // The norm 5 comes down to 2 / √4.
+        // The norm 5 is clipped to 2 / √4.
         let mut encode = encoder("dgc:ratio=0.5,clip=2", 2, 4);
         let (message, residual) = encode(0, &[3.0, -4.0]);
         assert_eq!(&message[2..6], (-0.8f32).to_le_bytes());
@@ -249,7 +248,7 @@ mod tests {
             let before = encode(step, &gradient).1;
             before.iter().filter(|x| **x == 0.0).count()
         };
-        // The sample is all of so small a tensor, one element of which is 0.
+        // The sample is the whole of such a small tensor, which has one 0.
         assert!((1000..=1002).contains(&sent(0)));
         // √(0.25 · 0.01) = 0.05 half way.
         assert!((199..=203).contains(&sent(5)));
@@ -271,7 +270,7 @@ mod tests {
         assert_eq!(reach(100.0), 1000, "too many: exact among those");
         assert_eq!(reach(9900.0), 1000, "too few, then too many");
         assert_eq!(reach(11_300.0), 961, "too few: a fifth lower");
-        // Three fifths lower at most.
+        // Lowered by a fifth at most three times.
         assert_eq!(reach(1e9), 0);
     }
 }

@@ -1,6 +1,6 @@
-//! Elements drawn in proportion to their absolute values, up to a level from which all are sent.
+//! Elements drawn in proportion to their absolute values, up to a level; all larger ones are sent.
 //!
-//! With the level M an element c is sent with probability |c| / M, as ±M, and as itself if it is
+//! With the level M an element c is sent as ±M with probability |c| / M, or as itself if it is
 //! above M. A message contains the elements above the level as in `topk`, then the drawn ones:
 //! code, number and, unless that is 0, the level as f32, one bit per sign, the positions.
 
@@ -40,7 +40,7 @@ pub(in crate::compressors) fn level(
     level
 }
 
-/// The sum of the absolute values up to a limit, and the number of those above it.
+/// The sum of the absolute values up to a limit, and the number of values above it.
 fn sum_up_to(source: &mut Source<'_>, limit: f32, helpers: &mut Helpers) -> (f64, usize) {
     let (mut sum, mut beyond) = (0.0, 0);
     let look = |(sum, beyond): &mut (f64, usize), _, block: &[f32]| {
@@ -61,8 +61,7 @@ pub(in crate::compressors) fn rounded_up(x: f64) -> f32 {
     if f64::from(near) < x { near.next_up() } else { near }.min(f32::MAX)
 }
 
-/// The elements to send: those above the level, sent as they are, and the drawn ones, sent as the
-/// level.
+/// The elements to send: elements above the level, unchanged, and drawn ones, as the level.
 #[derive(Debug, Default)]
 struct Drawn {
     large: Vec<u32>,
@@ -73,13 +72,14 @@ struct Drawn {
 
 part_result!(Drawn { large, large_values, small, small_values });
 
-/// The most elements that are drawn if `kept` are expected, but for a negligible probability: eight
-/// standard deviations more than the mean; and what the kernel writes past the end.
+/// Room for the drawn elements if `kept` are expected: up to eight standard deviations above the
+/// mean, which are exceeded with negligible probability, and the registers that the kernel writes
+/// past the end.
 fn room(kept: usize, elements: usize) -> usize {
     (kept + 8 * kept.isqrt()).min(elements) + BLOCK
 }
 
-/// Clears the lists, and reserves memory for the elements that are drawn if `kept` are expected.
+/// Clears the lists, and reserves memory for the drawn elements if `kept` are expected.
 fn make_room(kept: usize, elements: usize, positions: &mut Vec<u32>, drawn: &mut Drawn) {
     let room = room(kept, elements);
     let Drawn { large, large_values, small, small_values } = drawn;
@@ -94,8 +94,8 @@ fn make_room(kept: usize, elements: usize, positions: &mut Vec<u32>, drawn: &mut
 }
 
 /// Draws the elements of a tensor that is not empty and appends their message; `kept` elements are
-/// expected. Leaves the positions of all elements sent in the workspace, and in the residual what
-/// the message does not carry.
+/// expected. Leaves the positions of all sent elements in the workspace, and the error of the
+/// message in the residual.
 pub(in crate::compressors) fn encode(
     source: &mut Source<'_>,
     context: &Context<'_>,
@@ -123,10 +123,10 @@ pub(in crate::compressors) fn encode(
 /// The random words of elements.
 #[derive(Debug, Clone, Copy)]
 enum Words {
-    /// Those [for rounding](crate::Rng::fill_rounding), of 24 bits.
+    /// Words [for rounding](crate::Rng::fill_rounding), of 24 bits.
     Rounding,
-    /// One of 32 bits for each element. Probabilities near 2⁻²⁴ would be rounded up by much with
-    /// fewer bits.
+    /// One word of 32 bits per element. With fewer bits, probabilities near 2⁻²⁴ would be rounded
+    /// up a lot.
     Whole,
 }
 
@@ -137,7 +137,7 @@ impl Words {
     }
 }
 
-/// Draws elements, and leaves in the residual what the message does not carry.
+/// Draws elements, and leaves the error of the message in the residual.
 fn draw(
     source: &mut Source<'_>,
     context: &Context<'_>,
@@ -156,7 +156,7 @@ fn draw(
         }
         kernels::drawn(block, level, random, drawn);
         let (first, base) = ([large.len(), small.len()], offset as u32);
-        // The first call sets its elements to 0, so that the second selects the others.
+        // The first call sets its elements to 0, so the second selects the others.
         kernels::compact_beyond(drawn, Side::Both, level, base, large, large_values);
         kernels::compact_beyond(drawn, Side::Both, 0.0, base, small, small_values);
         if keeps_residual {
@@ -183,7 +183,7 @@ fn merge(few: &[u32], mut many: &[u32], all: &mut Vec<u32>) {
 }
 
 /// Adds `weight` times the message to `out`, which is not empty. At most `most` elements may be
-/// above the level; `expected` are sent in all.
+/// above the level; `expected` are sent in total.
 pub(in crate::compressors) fn decode_add(
     mut message: &[u8],
     most: usize,
@@ -223,7 +223,7 @@ pub(in crate::compressors) fn decode_add(
 
 /// The largest size of a message with up to `most` of `elements` elements above the level.
 pub(in crate::compressors) fn max_len(most: usize, elements: usize) -> usize {
-    // The shortest code of positions is no longer than a bitmap.
+    // The shortest code of positions is at most a bitmap's length.
     let large = 1 + varint::len(most as u64) + PositionCode::Bitmap.max_len(most, elements);
     (large + signs::max_len::<1>(elements, elements)).saturating_add(most.saturating_mul(4))
 }
@@ -251,7 +251,8 @@ mod tests {
 
     #[test]
     fn levels_worked_by_hand() {
-        // Σ = 16: M = 4, above it 8: M = 8 / 3, above it 3 too: M = 5 / 2, which leaves only those.
+        // Σ = 16: M = 4, above it 8: M = 8 / 3, above it 3 too: M = 5 / 2, and no more are above
+        // it.
         assert_eq!(level_of(&[8.0, 3.0, -2.0, 1.0, -1.0, 1.0], 4.0), 2.5);
         assert_eq!(level_of(&[1.0, 1.0, 0.0], 1.0), 2.0);
         assert_eq!(level_of(&[f32::MAX; 3], 1.0), f32::MAX);
@@ -272,7 +273,7 @@ mod tests {
             for kept in [1.0, 100.0, 3_000.0, 9_999.0] {
                 let level = f64::from(level_of(&values, kept));
                 let budget: f64 = values.iter().map(|&x| (f64::from(x) / level).min(1.0)).sum();
-                // Where all but one are to be sent, eight rounds come less near.
+                // If all but one are to be sent, eight rounds come less close.
                 let least = if kept < 9_999.0 { 0.9999 } else { 0.8 };
                 let share = budget / kept;
                 assert!((least..=1.0 + 1e-9).contains(&share), "{power} {kept}: {share}");

@@ -1,4 +1,4 @@
-//! The number of elements that a ratio stands for.
+//! The number of elements that a ratio keeps.
 
 /// The number of elements that the ratio keeps: rounded to nearest, but at least 1 unless
 /// `elements` is 0.
@@ -7,7 +7,7 @@ pub(in crate::compressors) fn kept(ratio: f64, elements: usize) -> usize {
     ((ratio * elements as f64).round() as usize).clamp(elements.min(1), elements)
 }
 
-/// The largest number of elements of which the ratio keeps at most `count`.
+/// The largest tensor size at which the ratio keeps at most `count` elements.
 pub(in crate::compressors) fn largest(ratio: f64, count: usize) -> usize {
     (((count as f64 + 1.0) / ratio) as usize).max(count)
 }

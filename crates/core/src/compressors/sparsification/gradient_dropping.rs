@@ -3,7 +3,7 @@
 //!
 //! This is [`topk`](super::topk) under its original name and with its paper's ratio; messages,
 //! memory and costs are the same. The paper estimates the threshold from a sample, as
-//! `select=sampled` does; the default is exact, so that methods can be compared at equal sparsity.
+//! `select=sampled` does; the default is exact, to compare methods at equal sparsity.
 //!
 //! Reference: Aji, Heafield: "Sparse Communication for Distributed Gradient Descent", EMNLP 2017,
 //! section 3.
@@ -82,7 +82,7 @@ mod tests {
             // c = (2, −1.5, 1, 0), and so on.
             (1, 2.0, 0b0001, [0.0, -1.5, 1.0, 0.0]),
             (2, -3.0, 0b0010, [1.0, 0.0, 1.5, 0.0]),
-            // Of equal ones the first: c = (2, −1.5, 2, 0).
+            // The first of equal ones: c = (2, −1.5, 2, 0).
             (3, 2.0, 0b0001, [0.0, -1.5, 2.0, 0.0]),
         ] {
             let expected = [&[0, 1][..], &value.to_le_bytes(), &[bitmap]].concat();

@@ -1,17 +1,17 @@
-//! `randomk`: elements at random positions, which are not sent.
+//! `randomk`: elements at random positions; the positions are not sent.
 //!
 //! - **Selection**: k = max(1, round(ratio·d)) positions without replacement, uniform over all sets
 //!   of k. With `indices=shared` positions are drawn from the shared generator, keyed by (seed,
-//!   tensor, step); with `indices=independent` from the sender's, which is also keyed by the rank.
-//!   Positions are drawn until k are different; they form a uniform set. If k is more than half of
-//!   the elements, the positions to leave out are drawn instead.
+//!   tensor, step); with `indices=independent`, from the sender's generator, which is also keyed by
+//!   the rank. Positions are drawn until k are different; they form a uniform set. If k is more
+//!   than half of the elements, the omitted positions are drawn instead.
 //! - **Message**: the values in order of position, k × f32. Positions are not sent: a receiver
 //!   draws them again.
 //! - **Aggregation**: linear if all ranks send the same positions. Messages with independent
 //!   positions are gathered; their mean has up to ranks·k elements and a lower variance.
 //! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements. With `unbiased=on` values are multiplied
-//!   by d / k (saturating at the largest finite number), so that the expectation is the gradient,
-//!   with variance (d / k − 1)·c². This needs `ef=off`.
+//!   by d / k (saturating at the largest finite number), so the expectation is the gradient, with
+//!   variance (d / k − 1)·c². This needs `ef=off`.
 //! - **Error feedback**: on, without the factor d / k. With the factor it is refused: each time an
 //!   element is sent, its residual would grow by the factor d / k − 1.
 //! - **Cost**: 8 bytes per element for the maximum, 12 to select, d bits of scratch, and a cache
@@ -58,8 +58,8 @@ pub(crate) static ENTRY: Entry = Entry {
             value_bits: Some(32),
             draws_positions: true,
             is_contractive: !unbiased,
-            // An element that is sent d / k times leaves −(d / k − 1) times itself, which is sent d
-            // / k times in turn.
+            // An element sent as d / k times itself leaves −(d / k − 1) times itself, which is
+            // multiplied again when sent.
             allows_feedback: !unbiased,
             ..Properties::DEFAULT
         }
@@ -80,8 +80,7 @@ crate::parameters! {
 }
 
 impl RandomK {
-    /// Reserves memory for the positions of a tensor, so that [`draw`](Self::draw) allocates
-    /// nothing.
+    /// Reserves memory for the positions of a tensor, so [`draw`](Self::draw) allocates nothing.
     pub(in crate::compressors) fn make_room(
         &self,
         elements: usize,
@@ -197,7 +196,7 @@ impl Compressor for RandomK {
     }
 }
 
-/// Pairs of the elements drawn.
+/// Pairs of the drawn elements.
 impl DeviceForm for RandomK {
     fn pack(&self, args: DeviceArgs<'_>) -> Result<Coverage, DecodeError> {
         let DeviceArgs { from: form, to: message, context, elements, workspace } = args;
@@ -247,7 +246,8 @@ mod tests {
 
     #[test]
     fn every_set_is_equally_likely() {
-        // Of the 15 pairs among 6, 30 000 draws give each 2 000, ± 43 a standard deviation.
+        // Each of the 15 pairs among 6 occurs 2 000 times in 30 000 draws, with a standard
+        // deviation of 43.
         let mut seen = std::collections::HashMap::new();
         for seed in 0..30_000 {
             *seen.entry(set(seed, 2, 6)).or_insert(0i32) += 1;
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn the_factor_is_the_inverse_of_the_fraction_sent() {
-        // Two of eight: each value sent is four times its element.
+        // Two of eight: each sent value is four times its element.
         let spec = "randomk:ratio=0.25,unbiased=on,ef=off";
         assert_eq!(encode(spec, &[1.0; 8]), [0, 0, 0x80, 0x40, 0, 0, 0x80, 0x40]);
         assert_eq!(round_trip(spec, &[f32::MAX; 8]).iter().filter(|&&x| x == f32::MAX).count(), 2);
@@ -287,7 +287,7 @@ mod tests {
             sent
         };
         let [first, second] = [0, 1].map(|rank| sent("randomk:indices=independent", rank));
-        // Of 40 of 4000 and another 40, 0.4 are the same in the mean; six have a chance of 10⁻⁶.
+        // Two sets of 40 of 4000 share 0.4 elements on average; six have a chance of 10⁻⁶.
         assert!(first.iter().filter(|at| second.contains(at)).count() < 6);
         assert_eq!(sent("randomk", 0), sent("randomk", 1));
         // The sender's draw: the first 40 different ones of its stream.

@@ -1,18 +1,17 @@
 //! `sgc`: sparse gradient compression with long-term momentum.
 //!
 //! - **Memory**: gradients are summed, `u_k = u_{k−1} + ε·g_k`, and `v_k = α·u_{k−1} + u_k` is
-//!   compressed; older gradients have a larger weight than the latest. u becomes 0 where elements
-//!   were sent. A sent element is the sum of all its unsent gradients, with the earlier ones
-//!   counted 1 + α times; so, unlike plain error feedback, it sends more in total than the
-//!   gradients add up to. The residual is u: for an element not yet sent, the sum of its gradients
-//!   times ε.
+//!   compressed; older gradients have a larger weight than the latest. u becomes 0 for sent
+//!   elements. A sent element is the sum of all its unsent gradients, and the earlier ones count
+//!   1 + α times; so, unlike plain error feedback, messages add up to more than the gradients. The
+//!   residual is u: for an element not yet sent, the sum of its gradients times ε.
 //! - **Selection, message, range, warm-up**: as [`dgc`](super::dgc).
 //! - **Error feedback**: on, as above; if off, the method is `topk` with a sampled threshold.
-//! - **Cost**: 8 bytes per element for each count, of which there usually is one, 12 to select and
-//!   20 for the memory.
+//! - **Cost**: 8 bytes per element for each count (usually one), 12 to select and 20 for the
+//!   memory.
 //!
-//! The definition follows the survey of Xu et al. 2020, section 3.2; masking u where elements were
-//! sent is our reading of its "sparsified similarly to DGC".
+//! The definition follows the survey of Xu et al. 2020, section 3.2; masking u at sent elements is
+//! our reading of its "sparsified similarly to DGC".
 //!
 //! Reference: Sun et al.: "Sparse Gradient Compression for Distributed SGD", DASFAA 2019.
 

@@ -1,9 +1,9 @@
 //! `sketched-sgd`: the heaviest elements of the mean gradient, found by a count sketch.
 //!
-//! If the ranks' heaviest elements differ, those of their mean may be among none of them. In the
-//! first round an all-reduce averages [count sketches](crate::numeric::sketch) of the ranks'
-//! corrected gradients. From the mean, every rank estimates all elements; the candidates·k largest
-//! estimates are the candidates. The second round averages their exact values, of which the k
+//! If the ranks' heaviest elements differ, the heaviest elements of the mean may be among none of
+//! them. In the first round an all-reduce averages [count sketches](crate::numeric::sketch) of the
+//! ranks' corrected gradients. From the mean, every rank estimates all elements; the candidates·k
+//! largest estimates are the candidates. The second round averages their exact values, and the k
 //! largest become the gradient.
 //!
 //! - **Message**: the table, `rows` × `width`·k, then candidates·k values, all `f32`:
@@ -11,21 +11,21 @@
 //!   positions of the values. Tensors that this would not shrink are sent uncompressed.
 //! - **Aggregation**: two rounds of all-reduce. Under other exchanges each rank finds its own
 //!   heaviest elements, and tables and values are gathered; `topk` does the same with fewer bytes.
-//! - **Range**: ratio in (0, 1]; rows 1 to 15; with an even number the two middle estimates are
-//!   averaged; width 1 to 1000 columns per element sent; candidates 1 to 1000.
+//! - **Range**: ratio in (0, 1]; rows 1 to 15 (an even number averages the two middle estimates);
+//!   width 1 to 1000 columns per sent element; candidates 1 to 1000.
 //! - **Error feedback**: on, as a dense residual: the gradient at the k elements is sent,
-//!   everything else stays in the residual. Momentum is applied by the optimizer, after the
-//!   exchange.
-//! - **Limits**: of equal estimates the first are candidates. With few columns many are equal, and
-//!   an element at the end of the tensor may never be one: its residual then grows without bound.
+//!   everything else stays in the residual. The optimizer applies momentum, after the exchange.
+//! - **Limits**: the first of equal estimates are candidates. With few columns many are equal, and
+//!   an element at the end of the tensor may never be a candidate: its residual then grows without
+//!   bound.
 //! - **Draws**: two keys per row, drawn at every step and the same on every rank.
-//! - **Deviations**: the paper keeps momentum and error in the sketch or as dense arrays; here see
-//!   above. Neighbours in runs of sixteen share a hash: the [mean of
+//! - **Deviations**: the paper keeps momentum and error in the sketch or as dense arrays; for this
+//!   method see above. Neighbours in runs of sixteen share a hash: the [mean of
 //!   estimates](crate::numeric::sketch) stays the same and their variance is no greater, but the
 //!   elements of two runs share columns together or not at all. A table that would overflow is sent
 //!   as zeros.
-//! - **Cost**: for every element `rows` additions, `rows` look-ups and a median; both twice under
-//!   all-reduce. Each run of sixteen is at random addresses of the table.
+//! - **Cost**: `rows` additions, `rows` look-ups and a median per element; twice under all-reduce.
+//!   Each run of sixteen is at random addresses of the table.
 //!
 //! Reference: Ivkin, Rothchild, Ullah, Braverman, Stoica, Arora: "Communication-efficient
 //! Distributed SGD with Sketching", NeurIPS 2019.
@@ -81,7 +81,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// The most elements that the search for the candidates has in its buffers.
+    /// The most elements in the buffers of the search for candidates.
     fn room(self) -> usize {
         // Threads add the candidates of a whole part.
         2 * self.candidates + parts::PART
@@ -89,7 +89,7 @@ impl Sizes {
 }
 
 impl SketchedSgd {
-    /// `None` where the tensor is sent uncompressed.
+    /// `None` if the tensor is sent uncompressed.
     fn sizes(&self, elements: usize) -> Option<Sizes> {
         let sent = ((self.ratio * elements as f64 + 0.5) as usize).max(1);
         let columns = self.width.checked_mul(sent)?;
@@ -105,7 +105,7 @@ impl SketchedSgd {
         CountSketch::new(keys, sizes.columns)
     }
 
-    /// Reserves memory for a search, so that [`find`](Self::find) allocates nothing.
+    /// Reserves memory for a search, so [`find`](Self::find) allocates nothing.
     fn make_room(&self, sizes: Sizes, workspace: &mut Workspace) -> Result<(), DecodeError> {
         let Workspace { positions, values, own, .. } = workspace;
         let Search { estimates, patterns, chosen } = own.get();
@@ -146,8 +146,7 @@ impl SketchedSgd {
                 }
             });
         } else {
-            // The k-th largest estimate of earlier parts: an element that only equals it comes
-            // behind k others.
+            // The k-th largest estimate of earlier parts: an equal element comes after k others.
             let least = RwLock::new(None);
             let estimate = |places, found: &mut Found| {
                 let least = *least.read().unwrap_or_else(PoisonError::into_inner);
@@ -170,7 +169,7 @@ impl SketchedSgd {
     }
 }
 
-/// What a thread has found in a part.
+/// The findings of a thread in a part.
 #[derive(Debug, Default)]
 struct Found {
     /// The estimates of a block by each row of the sketch.
@@ -181,7 +180,7 @@ struct Found {
 }
 
 /// Appends the elements of a block whose absolute value is above the least of the candidates so
-/// far; all, also NaN, if there are not enough candidates yet.
+/// far; all elements, even NaN, if there are not enough candidates yet.
 fn append_beyond(
     least: Option<f32>,
     start: usize,
@@ -279,16 +278,15 @@ impl MultiRound for SketchedSgd {
     }
 
     fn max_elements(&self, message_len: usize) -> usize {
-        // A tensor has at most (k + ½)/ratio elements, and the message at least k numbers for a
-        // row.
+        // A tensor has at most (k + ½)/ratio elements, and the message at least k numbers per row.
         let sent = message_len / 4 / (self.rows * self.width + self.candidates) + 1;
         let shrunk = (sent as f64 + 1.0) / self.ratio;
         (shrunk as usize).max(message_len / 4).min(u32::MAX as usize)
     }
 }
 
-/// Writes the indices of the `k` largest absolute values to `chosen`, increasing; of equal ones the
-/// first. Returns the smallest of these values. `patterns` is working memory.
+/// Writes the indices of the `k` largest absolute values (the first of equal ones) to `chosen`,
+/// increasing. Returns the smallest of these values. `patterns` is working memory.
 fn largest(values: &[f32], k: usize, patterns: &mut Vec<u32>, chosen: &mut Vec<u32>) -> f32 {
     let pattern = |x: &f32| x.to_bits() & 0x7fff_ffff;
     patterns.clear();
@@ -324,7 +322,7 @@ fn keep_largest(
     least
 }
 
-/// Clears buffers and reserves memory for `len` elements, so that they grow only in the first step.
+/// Clears buffers and reserves memory for `len` elements, so they grow only in the first step.
 fn reserve(len: usize, values: &mut Vec<f32>, others: [&mut Vec<u32>; 3]) {
     values.clear();
     values.reserve(len);
@@ -340,8 +338,7 @@ mod tests {
     use crate::compressors::testing::{encode, f32s, residual, round_trip};
     use crate::{Helpers, MIN_DIVIDED};
 
-    /// A rank may have sent a table that overflowed: what all ranks compute from it is refused
-    /// later.
+    /// A rank may have sent a table that overflowed: the results of all ranks are refused later.
     #[test]
     fn estimates_that_are_no_numbers_are_ranked() {
         let own = SketchedSgd { ratio: 0.001, rows: 3, width: 2, candidates: 4 };
@@ -378,15 +375,15 @@ mod tests {
     //     0xfdee9d71e507f2b7 0x65d6d20d65643dc2
     //
     // so the first row's hashes of runs 0 to 3 begin 0x8fb8743a, 0x8af1eb33, 0x862b622c and
-    // 0x8164d925: of two columns the upper half has the second, and odd ones have the sign −. Of
-    // two columns, runs have two elements.
+    // 0x8164d925: the upper half maps to the second of two columns, and odd ones have the sign −.
+    // With two columns, runs have two elements.
     #[test]
     fn one_row_worked_by_hand() {
         // Columns 1 0 1 0 1 0 1 0, signs + + − − + + − −.
         let gradient = [0.5, 1.0, 2.0, 4.0, 8.0, 0.25, 1.0, -16.0];
         let spec = "sketched-sgd:rows=1,width=2,candidates=3";
-        // Sums 1 − 4 + 0.25 + 16 and 0.5 − 2 + 8 − 1. All of the first column are estimated alike,
-        // and its last element, though the heaviest, is none of the first three.
+        // Sums 1 − 4 + 0.25 + 16 and 0.5 − 2 + 8 − 1. All elements of the first column have the
+        // same estimate, so its last element, though the heaviest, is not among the first three.
         assert_eq!(f32s(&encode(spec, &gradient)), [13.25, 5.5, 1.0, 4.0, 0.25]);
         let (mut decoded, mut left) = ([0.0; 8], gradient);
         (decoded[3], left[3]) = (4.0, 0.0);
@@ -403,9 +400,9 @@ mod tests {
         //     0− 1− 1− 0−        −8 − 4 and −1 + 2
         //     1− 0− 0− 1−        −1 + 2 and −8 − 4
         let table = [-12.0, 3.0, -12.0, 1.0, 1.0, -12.0];
-        // Element 3 is estimated by 12 three times. So are elements 1 and 5 by two rows, and by −12
-        // by the first, so that their median is 12, too. Those of 7, 9 and 11, also 12 or −12, come
-        // behind.
+        // Element 3 is estimated by 12 three times. Elements 1 and 5 are estimated by 12 in two
+        // rows and by −12 in the first, so their median is 12, too. Elements 7, 9 and 11, also 12
+        // or −12, come after them.
         let spec = "sketched-sgd:rows=3,width=2,candidates=3";
         assert_eq!(f32s(&encode(spec, &gradient))[..6], table);
         assert_eq!(f32s(&encode(spec, &gradient))[6..], [0.0, 8.0, 0.0]);
@@ -417,7 +414,7 @@ mod tests {
 
     #[test]
     fn candidates_are_those_that_sorting_all_estimates_finds() {
-        // Estimates of several parts, many of them equal, in increasing, decreasing and no order.
+        // Estimates of several parts, many equal, in increasing, decreasing and no order.
         let elements = MIN_DIVIDED + 7;
         let context =
             Context { seed: 1, tensor: 2, shape: &[elements], step: 3, rank: 4, ranks: 1 };

@@ -1,11 +1,11 @@
-//! `threshold`: the elements whose absolute value is above a fixed one.
+//! `threshold`: the elements whose absolute value is above a fixed threshold.
 //!
 //! With v = 0 it is lossless: all non-zero elements are sent. A parameter server sends the mean of
 //! a few sparse messages this way.
 //!
 //! - **Message**: as `topk`: a byte with the code of the positions, the count as varint, the values
 //!   as f32, the positions in the shortest code; or, if this is shorter, a byte 255 and all
-//!   elements as f32, with 0 for those not sent.
+//!   elements as f32, with 0 for unsent ones.
 //! - **Range**: v ≥ 0; up to 2³² − 1 elements.
 //! - **Error feedback**: on.
 //! - **Cost**: 8 bytes per element to count, 12 to select.
@@ -43,7 +43,7 @@ pub(crate) static ENTRY: Entry = Entry {
     payload: "code u8, count varint, values f32, positions; or 255 u8, d × f32",
     properties: |values| Properties {
         value_bits: Some(32),
-        // Above 0, nothing is sent of a tensor of small elements.
+        // With a threshold above 0, a tensor of small elements sends nothing.
         is_contractive: Threshold::new(values).v == 0.0,
         ..Properties::DEFAULT
     },
@@ -111,7 +111,8 @@ impl Compressor for Threshold {
     }
 
     fn max_len(&self, elements: usize) -> usize {
-        // A dense message, a tag and four bytes an element; without elements a code and a count.
+        // A dense message has a tag and four bytes per element; an empty one has a code and a
+        // count.
         elements.saturating_mul(4).saturating_add(2)
     }
 
@@ -120,7 +121,7 @@ impl Compressor for Threshold {
     }
 }
 
-/// Pairs of the elements sent; of a message of all elements, those that are not 0.
+/// Pairs of the sent elements; of the non-zero elements if the message has all elements.
 impl DeviceForm for Threshold {
     fn pack(&self, args: DeviceArgs<'_>) -> Result<Coverage, DecodeError> {
         let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
@@ -203,7 +204,7 @@ fn take_all(source: &mut Source<'_>, workspace: &mut Workspace, message: &mut Ve
 /// Values are copied in groups of this many; a group without gaps is copied as a block.
 const RUN: usize = 64;
 
-/// Appends every element, with 0 for those not sent.
+/// Appends every element, with 0 for unsent ones.
 fn put_dense(positions: &[u32], values: &[f32], elements: usize, message: &mut Vec<u8>) {
     message.push(DENSE);
     let start = message.len();
@@ -233,14 +234,14 @@ mod tests {
         let expected = [0, 2, 0, 0, 0x40, 0xc0, 0, 0, 0, 0x40, 0b01_0010];
         assert_eq!(encode("threshold:v=1", &gradient), expected);
         assert_eq!(residual("threshold:v=1", &gradient), [0.5, 0.0, 0.0, 1.0, 0.0, -0.5]);
-        // Nearly all of many elements are shorter with the others as zeros.
+        // Nearly all of many elements are shorter as a dense message.
         let many: Vec<f32> =
             (0..300).map(|at| if at == 70 { 0.5 } else { at as f32 + 2.0 }).collect();
         let mut sent = many.clone();
         sent[70] = 0.0;
         let bytes: Vec<u8> = sent.iter().flat_map(|x| x.to_le_bytes()).collect();
         assert_eq!(encode("threshold:v=1", &many), [&[DENSE][..], &bytes].concat());
-        // All of two elements are shorter as they are.
+        // All of two elements are shorter as a dense message.
         assert_eq!(encode("threshold", &[1.0, -2.0]), [DENSE, 0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0]);
     }
 

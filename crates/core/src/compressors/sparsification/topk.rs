@@ -1,9 +1,9 @@
 //! `topk`: the fraction of elements with the largest absolute values.
 //!
-//! - **Selection**: `exact` sends exactly k = max(1, round(ratio·d)) elements, of equal absolute
-//!   values those with the lowest positions. `sampled` estimates the k-th largest absolute value
-//!   from a random sample and sends the elements that reach it: about k, at most 2k (of more, the
-//!   first), no zeros, and at least one of a tensor that is not all zero.
+//! - **Selection**: `exact` sends exactly k = max(1, round(ratio·d)) elements, at the lowest
+//!   positions among equal absolute values. `sampled` estimates the k-th largest absolute value
+//!   from a random sample and sends the elements that reach it: about k, at most the first 2k, no
+//!   zeros, and at least one if the tensor is not all zero.
 //! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), the count as
 //!   varint, the values as f32, the positions. `auto` uses the shortest code: about 8.1 bits per
 //!   position at ratio 0.01, instead of 32 for raw positions. A bitmap has d bits.
@@ -125,7 +125,7 @@ impl TopK {
         Ok(values.as_chunks().0)
     }
 
-    /// Refuses fewer elements than the ratio asks for, where their number is exact.
+    /// Refuses fewer elements than the ratio keeps, if their number is exact.
     fn check_count(&self, count: usize, most: usize) -> Result<(), DecodeError> {
         if self.sampled || count == most {
             return Ok(());
@@ -190,7 +190,7 @@ impl Compressor for TopK {
     }
 }
 
-/// Pairs of the elements sent.
+/// Pairs of the sent elements.
 impl DeviceForm for TopK {
     fn pack(&self, args: DeviceArgs<'_>) -> Result<Coverage, DecodeError> {
         let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn zeros_are_sent_only_where_the_count_is_exact() {
         assert_eq!(encode("topk:ratio=0.5", &[0.0; 4]), [0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0b11]);
-        // No positions are shortest as raw ones.
+        // The shortest code of no positions is raw.
         assert_eq!(encode("topk:ratio=0.5,select=sampled", &[0.0; 4]), [2, 0]);
         assert_eq!(encode("topk", &[]), [0, 0]);
     }

@@ -1,28 +1,26 @@
 //! `variance`: sends the elements that are large compared with their variance over micro-batches.
 //!
-//! A worker's gradient is the sum of parts, those of its micro-batches. Elementwise, r is the sum
-//! of the gradients that have not been sent, and v the sum of the squares of their parts. If the
-//! parts of an element mostly agree, r² is well above v; for noise it is not. An element is sent if
-//! `r² > α·v`, and its r and v become zero; otherwise v is multiplied by ζ, so that every element
-//! is sent eventually.
+//! A worker's gradient is the sum of parts, one per micro-batch. Elementwise, r is the sum of the
+//! unsent gradients, and v the sum of the squares of their parts. If the parts of an element mostly
+//! agree, r² is well above v; for noise, it is not. An element is sent if `r² > α·v`, and its r and
+//! v become zero; otherwise v is multiplied by ζ, so every element is sent eventually.
 //!
 //! A value takes 4 bits: its sign, and its exponent relative to M, the largest power of two that
-//! does not exceed the largest value sent. Values are rounded to the nearest power of two, at most
+//! does not exceed the largest sent value. Values are rounded to the nearest power of two, at most
 //! M. Elements rounded to M·2⁻⁸ or less are sent in a later step.
 //!
 //! - **Message**: a byte with the code of the positions, the count as varint and, unless it is 0,
 //!   the exponent of M as i16, half a byte per element (3 bits of relative exponent, then the sign;
 //!   the first in the low half), and the positions in the shortest code. `code=huffman` uses
-//!   [Huffman code](gradwire_bits::huffman) for the half bytes where that is shorter.
+//!   [Huffman code](gradwire_bits::huffman) for the half bytes if that is shorter.
 //! - **Range**: alpha (α) at least 0, in the paper 1 to 2; zeta (ζ) in (0, 1\].
 //! - **Memory**: r is the residual, and v is a second array. As in the paper, r does not keep
 //!   rounding errors: their variance is 0, so they would be sent at once. But a server that sends
-//!   changes of a model, and the owner of a slice that sends a mean, keep them, so that nothing is
-//!   lost. Without error feedback r is the latest gradient.
+//!   changes of a model, and the owner of a slice that sends a mean, keep them, so nothing is lost.
+//!   Without error feedback r is the latest gradient.
 //! - **Moments**: [`Input::squares`](crate::Input::squares); a gradient without them counts as one
 //!   part. The trainer divides a batch of images into four. Batch normalisation then takes the
-//!   statistics of each quarter, and a step takes a longer time, which modelled step times do not
-//!   contain.
+//!   statistics of each quarter. A step takes longer, which modelled step times ignore.
 //! - **Deviations**: positions are entropy-coded; the paper uses 28 bits each. An element whose
 //!   square is below the range of `f32` is never sent; one whose square is above it is sent.
 //! - **Cost**: 8 bytes per element for the squares, 8 for the maximum, 12 to find M, 20 to select.
@@ -98,21 +96,21 @@ impl Variance {
     }
 
     fn decides(&self, r: f32, v: f32) -> bool {
-        // No square exceeds an α·v that overflows, so its limit is the largest number; `min` would
-        // be slower. The product r·r is rounded as the square of a single part is; one in double
-        // precision could exceed that square.
+        // No square exceeds an overflowing α·v, so the largest number limits it; `min` would be
+        // slower. The product r·r is rounded like the square of a single part; in double precision
+        // it could exceed that square.
         let level = self.alpha * v;
         r * r > if level < f32::MAX { level } else { f32::MAX }
     }
 
-    /// Which of up to 64 elements are sent, from the lowest bit on.
+    /// A bit for each of up to 64 elements, from the lowest up: whether it is sent.
     fn sent(&self, block: &[f32], squares: &[f32], least: f64) -> u64 {
         let is_sent = |(&r, &v): (&f32, &f32)| self.decides(r, v) & (f64::from(r.abs()) >= least);
         let bit = |sent: u64, (at, pair)| sent | u64::from(is_sent(pair)) << at;
         block.iter().zip(squares).enumerate().fold(0, bit)
     }
 
-    /// The exponent of M; `None` if nothing is to be sent. The helpers share the pass.
+    /// The exponent of M; `None` if there is nothing to send. The helpers share the pass.
     fn largest(&self, source: &mut Source<'_>, workspace: &mut Workspace) -> Option<i32> {
         let mut largest = Largest(0.0);
         source.merge_parts(1, workspace, &mut largest, |source, Largest(largest)| {
@@ -177,7 +175,7 @@ impl Compressor for Variance {
         let Workspace { positions, symbols, .. } = &mut *workspace;
         let mut sent = (std::mem::take(positions), std::mem::take(symbols));
         sent.reset();
-        // Reserves memory for all elements, so that later messages allocate nothing.
+        // Reserves memory for all elements, so later messages allocate nothing.
         sent.1.reserve(elements);
         let top = largest.unwrap_or(i32::MAX);
         source.merge_parts(1, workspace, &mut sent, |source, (positions, symbols)| {
@@ -245,7 +243,7 @@ mod tests {
         Sender::new("variance:alpha=2,zeta=0.5", &[4])
     }
 
-    /// The message of a gradient of which all is sent.
+    /// The message of a gradient that is sent completely.
     fn all(spec: &str, gradient: &[f32]) -> Vec<u8> {
         let mut sender = Sender::new(spec, &[gradient.len()]);
         encode_with_squares(&mut sender, gradient, &vec![0.0; gradient.len()])
@@ -261,8 +259,8 @@ mod tests {
     #[test]
     fn elements_whose_parts_agree_are_sent() {
         let mut sender = sender();
-        // Of four equal parts squares add up to g²/4: 4·v = 2·α·v < r². Of opposite ones to more
-        // than g².
+        // The squares of four equal parts add up to g²/4: 4·v = 2·α·v < r². Squares of opposite
+        // parts add up to more than g².
         let squares = [9.0 / 4.0, 50.0, 1.0 / 4.0, 0.01];
         let message = encode_with_squares(&mut sender, &[3.0, 5.0, -1.0, 0.001], &squares);
         // M = 2; 3 is as near to 4 as to 2, above M and sent as 2; −1 is one power below. Bitmap
@@ -339,7 +337,7 @@ mod tests {
         let mut out = [0.0; 24];
         decode("variance:code=huffman", &expected, 1.0, &mut out).unwrap();
         assert_eq!(out, gradient);
-        // Few elements do not pay for the lengths.
+        // With few elements, the code lengths do not pay.
         let short = [0, 2, 0, 0, 0, 0x80, 0b11];
         assert_eq!(all("variance:code=huffman", &[1.0, -1.0]), short);
     }

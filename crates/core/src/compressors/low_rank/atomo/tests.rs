@@ -4,11 +4,11 @@ use crate::{Decoder, Encoder, Floats, Spec, Tensor};
 
 #[test]
 fn messages_worked_by_hand() {
-    // A vector as it is.
+    // A vector is uncompressed.
     assert_eq!(encode("atomo", &[1.0, -2.0]), [1, 0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0]);
     assert_eq!(residual("atomo:ef=on", &[1.0, -2.0]), [0.0; 2]);
     assert!(encode("atomo", &[]).is_empty());
-    // Two entries of four, of which 4 is above the level of 2.
+    // Two entries of four; 4 is above the level of 2.
     let expected = [0, 1, 0, 0, 0x80, 0x40, 0b0010, 0, 1, 0, 0, 0, 0x40, 1, 0b1000];
     assert_eq!(encode("atomo:atoms=entries,s=2", &[0.0, 4.0, 0.0, -2.0]), expected);
 }
@@ -30,16 +30,16 @@ fn probabilities_are_those_of_the_algorithm() {
         found
     };
     assert_eq!(of(&[8.0, 4.0, 3.0, 1.0], 2.0), [1.0, 0.5, 0.375, 0.125]);
-    // 10·2 is above 12: it is sent for certain, and one is left for 1 and 1.
+    // 10·2 is above 12: 10 is certain, and 1 and 1 share a budget of one.
     assert_eq!(of(&[10.0, 1.0, 1.0], 2.0), [1.0, 0.5, 0.5]);
     assert_eq!(of(&[2.0, 1.0, 0.0], 3.0), [1.0, 1.0, 0.0]);
     assert_eq!(of(&[0.0, 0.0], 1.0), [0.0, 0.0]);
     assert_eq!(of(&[3.0], 0.5), [0.5]);
-    // In any order: 10 of 14 is certain with 2, then 1, 1 and 2 share the other.
+    // In any order: 10 of 14 is certain with a budget of 2; 1, 1 and 2 share the rest.
     assert_eq!(of(&[1.0, 10.0, 1.0, 2.0], 2.0), [0.25, 1.0, 0.25, 0.5]);
 }
 
-/// Of elements, from the largest down.
+/// The absolute values of elements, in decreasing order.
 fn sorted(gradient: &[f32]) -> Vec<f32> {
     let mut sorted: Vec<f32> = gradient.iter().map(|x| x.abs()).collect();
     sorted.sort_by(|a, b| b.total_cmp(a));
@@ -57,7 +57,8 @@ fn entries_have_the_probabilities_of_qsgd_and_terngrad() {
         let mut found = Vec::new();
         probabilities(&weights, budget.of(sum, squares, 2.0), &mut found);
         for (&weight, p) in weights.iter().zip(found) {
-            // QSGD with one level: |c| / ‖c‖₂ to be ±‖c‖₂; TernGrad: |c| / max to be ±max.
+            // QSGD with one level is ±‖c‖₂ with probability |c| / ‖c‖₂; TernGrad is ±max with |c| /
+            // max.
             assert!((p - f64::from(weight) / scale).abs() < 1e-12);
         }
     }
@@ -126,15 +127,15 @@ fn spectral_atoms_have_the_matrix_as_expectation() {
         let found = squares[at] / n - mean * mean;
         assert!((found / variance - 1.0).abs() < 0.25, "{at}: {found}");
     }
-    // Two in the mean, with a variance of ¼ + 15/64 + 7/64.
+    // Two on average, with a variance of ¼ + 15/64 + 7/64.
     assert!((atoms as f64 / n - 2.0).abs() < 5.0 * (38.0 / 64.0 / n).sqrt());
 }
 
 #[test]
 fn directions_of_the_rest_keep_the_expectation() {
-    // Wide, and turned: of the singular values 8, 4, 3 and 1 some are found, the others are random
-    // directions. With one found the rest is √26, or three of √(26/3). Atoms are orthogonal: the
-    // variance in all is Σσ²(1/p − 1).
+    // Wide, and transposed: some of the singular values 8, 4, 3 and 1 are found, the others are
+    // random directions. With one found, the rest has norm √26: three of √(26/3). Atoms are
+    // orthogonal: the total variance is Σσ²(1/p − 1).
     let wide = matrix();
     let tall: Vec<f32> = (0..32).map(|at| wide[at % 4 * 8 + at / 4]).collect();
     for (spec, matrix, found, budget) in [
@@ -161,7 +162,7 @@ fn directions_of_the_rest_keep_the_expectation() {
             }
         }
         let n = draws as f64;
-        // A vector that is found is not quite singular, which adds to the variance.
+        // A found vector is not quite singular, which adds to the variance.
         let ratio = variance / n / expected;
         assert!((0.9..1.2).contains(&ratio), "{spec}: {ratio}");
         for (at, &x) in matrix.iter().enumerate() {
@@ -199,8 +200,7 @@ fn close(a: &[f32], b: &[f32]) {
 
 #[test]
 fn certain_atoms_of_a_diagonal_matrix_worked_by_hand() {
-    // Of s = 2 times 8 the share of 8 + 2 is above 1; one is left for 2 alone. Rows and columns are
-    // exchanged.
+    // 2·8 / (8 + 2) is above 1, so 2 alone has a budget of one. Rows and columns are exchanged.
     let mut matrix = [0.0; 25];
     (matrix[7], matrix[15]) = (-8.0, 2.0);
     let (message, out) = messages("atomo:s=2", &Tensor::new("t", &[5, 5]), &matrix, 0);
@@ -208,7 +208,7 @@ fn certain_atoms_of_a_diagonal_matrix_worked_by_hand() {
     for (atom, (row, column, sigma)) in
         f32s(&message[2..]).chunks(10).zip([(1, 2, -8.0), (3, 0, 2.0)])
     {
-        // Which of the two vectors has a sign is left to the decomposition.
+        // The decomposition decides which of the two vectors has a sign.
         let (left, right) = atom.split_at(5);
         let sign = right[column].signum();
         let unit = |at: usize, length: f32| -> Vec<f32> {
@@ -222,8 +222,8 @@ fn certain_atoms_of_a_diagonal_matrix_worked_by_hand() {
 
 #[test]
 fn drawn_atoms_of_a_diagonal_matrix_worked_by_hand() {
-    // s = 1: p = ¾ and ¼, so that either is sent as 3 / ¾ = 1 / ¼ = 4. The draws are the upper 24
-    // bits of a word.
+    // s = 1: p = ¾ and ¼, so either is sent as 3 / ¾ = 1 / ¼ = 4. The draws are the upper 24 bits
+    // of a word.
     let matrix = [3.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0];
     let tensor = Tensor::new("t", &[3, 3]);
     let mut seen = [0; 4];
