@@ -399,8 +399,7 @@ mod tests {
             let message = sender.encode(10 * exchange as u64 + 9, &along(exchange / 3));
             f32s(&message)[..4].iter().position(|x| x.abs() > 0.5).unwrap()
         });
-        // Bases from the first axis, then from the accumulated second, then from the accumulated
-        // third.
+        // The basis is the first axis, then the second, then the third, each accumulated so far.
         assert_eq!(axes.collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1, 2]);
     }
 

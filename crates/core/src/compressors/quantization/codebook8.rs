@@ -1,21 +1,20 @@
 //! `codebook8`: 256 equal buckets over twelve standard deviations, each decoded to the mean of its
 //! elements.
 //!
-//! With μ and σ the mean and the standard deviation of the tensor, an element c is in bucket ⌊(c −
-//! μ) / (12·σ / 256)⌋ + 128, at least 0 and at most 255. It decodes to the mean of the elements in
-//! its bucket.
+//! An element c is in bucket ⌊(c − μ) / (12·σ / 256)⌋ + 128, limited to 0…255, and decodes to the
+//! mean of the elements in its bucket; μ and σ are the mean and the standard deviation of the
+//! tensor.
 //!
-//! - **Message**: 32 bytes with a bit for each bucket that has elements, the means of these as f32,
-//!   then d bytes with the number of each element's bucket. With `code=huffman` a byte follows the
-//!   means, which says whether [Huffman code](gradwire_bits::huffman) follows because it is
-//!   shorter: 6.5 bits for a normal distribution. An empty tensor has an empty message.
+//! - **Message**: 32 bytes with a bit per bucket (1 if it has elements), the means of these buckets
+//!   as f32, then d bytes with each element's bucket. With `code=huffman` a byte after the means
+//!   says whether [Huffman code](gradwire_bits::huffman) follows, which it does if it is shorter:
+//!   6.5 bits for a normal distribution. An empty tensor has an empty message.
 //! - **Error**: at most the width of a bucket, 0.047·σ, for elements up to 6·σ from the mean;
 //!   1.8·10⁻⁴ of the variance for a normal distribution.
 //! - **Error feedback**: off, as in the paper, which compresses pseudo-gradients of a hundred local
-//!   steps with it.
+//!   steps.
 //! - **Limits**: a σ below 10⁻⁶ of the root mean square counts as 0, and buckets are then 12/256
-//!   wide. Where max|c| is above half of the largest f32, means are cut so that no residual
-//!   overflows.
+//!   wide. If max|c| is above half of the largest f32, means are cut so no residual overflows.
 //! - **Deviations**: means of empty buckets are not sent.
 //! - **Cost**: 8 bytes per element for mean and deviation, 8 for the buckets and their means, and
 //!   12 with error feedback.
@@ -54,9 +53,9 @@ pub(crate) static ENTRY: Entry = Entry {
 
 /// Buckets.
 const BUCKETS: usize = 256;
-/// Tables of sums that the elements take in turn.
+/// Tables of sums; elements go to them in turn.
 const TABLES: usize = 4;
-/// Bytes with a bit for each bucket.
+/// Bytes with a bit per bucket.
 const USED: usize = BUCKETS / 8;
 
 crate::parameters! {
@@ -67,7 +66,7 @@ crate::parameters! {
     }
 }
 
-/// The buckets of a tensor. Where all elements are equal, any width is right.
+/// The buckets of a tensor. If all elements are equal, any width is right.
 fn bins(source: &mut Source<'_>) -> Bins {
     let moments = source.moments();
     let (mean, deviation) = (moments.mean(), moments.standard_deviation());
@@ -76,8 +75,8 @@ fn bins(source: &mut Source<'_>) -> Bins {
     Bins { least, width, top: (BUCKETS - 1) as u16 }
 }
 
-/// The sum and the number of the elements of each bucket. Equal buckets follow each other; with
-/// tables of their own, their sums do not wait for each other.
+/// The sum and the number of the elements of each bucket. Consecutive elements often share a
+/// bucket; with separate tables, their sums do not wait for each other.
 #[derive(Debug)]
 struct Sums {
     sums: [[f64; BUCKETS]; TABLES],
@@ -98,7 +97,7 @@ impl Sums {
 }
 
 /// Writes the bucket of each element to `symbols`, and returns the means of the buckets; `None` for
-/// one without elements. The helpers share the work.
+/// an empty bucket. The helpers share the work.
 fn buckets(
     source: &mut Source<'_>,
     symbols: &mut Vec<u16>,
@@ -119,7 +118,7 @@ fn buckets(
             counts[bucket] += part.counts.iter().map(|table| table[bucket]).sum::<u64>();
         }
     });
-    // What is left of an element is finite, too.
+    // The residual of an element is finite, too.
     let (largest, half) = (source.abs_max(), f32::MAX / 2.0);
     let most = if largest <= half { half } else { f32::MAX - largest };
     std::array::from_fn(|bucket| {

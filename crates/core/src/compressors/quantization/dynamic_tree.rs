@@ -1,25 +1,24 @@
 //! `8bit`: rounds each element, relative to the largest, to the nearest of 256 numbers that are
 //! dense near zero.
 //!
-//! A byte is a sign and seven bits p: z zeros, a one, and a number k of 6 − z bits. It stands for
-//! sign · 10^−z · (0.1 + 0.9·(k + ½) / 2^(6−z)) times max|c|: z selects a decade, which is cut into
-//! 2^(6−z) equal parts, and k the middle of a part. p = 0 is 0, or 1 if the sign bit is set. Values
-//! increase with p, from 0.55·10⁻⁶ to 0.993; an element becomes the nearest one.
+//! A byte is a sign and seven bits p: z zeros, a one, and a number k of 6 − z bits. It encodes sign
+//! · 10^−z · (0.1 + 0.9·(k + ½) / 2^(6−z)) times max|c|: z selects a decade, which is cut into
+//! 2^(6−z) equal parts, and k selects the middle of a part. p = 0 is 0, or 1 if the sign bit is
+//! set. Values increase with p, from 0.55·10⁻⁶ to 0.993; an element becomes the nearest value.
 //!
 //! - **Message**: max|c| as f32, then d bytes, the sign in the highest bit: 8·d + 32 bits.
-//!   `code=huffman` puts the bytes in [Huffman code](gradwire_bits::huffman) where that is
-//!   shorter.
-//! - **Error**: at most half the distance of two numbers: 6 % of the element's magnitude in the
-//!   highest decade, 11 % in the next, 18 % in the third; elements below 10⁻⁶ of the largest become
-//!   0 or 0.55·10⁻⁶ of it.
+//!   `code=huffman` puts the bytes in [Huffman code](gradwire_bits::huffman) if that is shorter.
+//! - **Error**: at most half the distance between two numbers: 6 % of the element's magnitude in
+//!   the highest decade, 11 % in the next, 18 % in the third; elements below 10⁻⁶ of the largest
+//!   become 0 or 0.55·10⁻⁶ of it.
 //! - **Error feedback**: on.
-//! - **Limits**: where 1 / max|c| overflows (max|c| below about 3·10⁻³⁹) the scale is sent as zero
+//! - **Limits**: if 1 / max|c| overflows (max|c| below about 3·10⁻³⁹), the scale is sent as zero
 //!   and everything stays in the residual.
 //! - **Deviations**: the paper does not define p = 0 with the sign bit set; here it is 1, as in the
-//!   author's later code (bitsandbytes), so that a positive largest element is exact.
+//!   author's later code (bitsandbytes), so a positive largest element is exact.
 //! - **Cost**: 8 bytes per element for the maximum, 12 to quantize; with `code=huffman` 4 to write
-//!   and read the bytes. An element takes two look-ups: its upper bits select a cell of a table,
-//!   which holds one limit to compare with.
+//!   and read the bytes. An element takes two look-ups: its upper bits select a table cell with one
+//!   limit to compare with.
 //!
 //! Reference: Dettmers: "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016, section
 //! 2.
@@ -52,10 +51,10 @@ pub(crate) static ENTRY: Entry = Entry {
 };
 
 const HEADER: usize = 4;
-/// The byte of 1; in all others, the sign bit.
+/// The byte of 1; in all other bytes, the sign bit.
 const ONE: u8 = 0x80;
 
-/// What each byte stands for.
+/// The value of each byte.
 static VALUES: [f32; 256] = values();
 
 const fn values() -> [f32; 256] {
@@ -80,7 +79,7 @@ const fn values() -> [f32; 256] {
     values
 }
 
-/// Where one value ends and the next begins: half way.
+/// The limits between neighbouring values: half way.
 const LIMITS: [f32; 128] = limits();
 
 static BOOK: Codebook = Codebook::new(&LIMITS);
@@ -186,7 +185,7 @@ mod tests {
             let (found, expected) = (f64::from(VALUES[usize::from(byte)]), value(byte));
             assert!((found - expected).abs() <= 1e-7 * expected.abs(), "{byte}: {found}");
         }
-        // Those of the published map: the ends and the edges of a decade.
+        // Values of the published map: the ends and the edges of a decade.
         assert_eq!(VALUES[1], 5.5e-7);
         assert_eq!([VALUES[2], VALUES[3]], [3.25e-6, 7.75e-6]);
         assert_eq!([VALUES[64], VALUES[127]], [0.107_031_25, 0.992_968_75]);
@@ -195,7 +194,7 @@ mod tests {
 
     #[test]
     fn the_nearest_value_is_found() {
-        // Every limit and what is next to it, and numbers all over.
+        // Every limit with its neighbours, and numbers across the range.
         let limits = LIMITS.iter().flat_map(|limit| [limit.next_down(), *limit, limit.next_up()]);
         let spread = (0..190_000).map(|i| f32::from_bits(0x3400_0000 + i * 1_000));
         let numbers: Vec<f32> = limits.chain(spread).chain([1.0, 1e-30, 1e-45]).collect();
@@ -203,7 +202,7 @@ mod tests {
         for (&x, found) in numbers.iter().zip(round_trip("8bit", &numbers)) {
             let distance = |value: f32| (f64::from(x) - f64::from(value)).abs();
             let least = VALUES.iter().map(|&value| distance(value)).fold(f64::INFINITY, f64::min);
-            // A limit is rounded to 24 bits, and the distances to either side of it with it.
+            // A limit is rounded to 24 bits, and so are the distances to either side.
             let room = 1.2e-7 * f64::from(x.abs());
             assert!(distance(found) <= least + room, "{x}: {found}");
         }
@@ -211,8 +210,8 @@ mod tests {
 
     #[test]
     fn bytes_are_those_worked_by_hand() {
-        // Of 2: 1; −0.993; 0.11 to 0.107 (no zeros, k = 0); −0.05 to −0.0508 (one zero, k = 14); 0;
-        // 0.
+        // In units of 2: 1; −0.993; 0.11 to 0.107 (no zeros, k = 0); −0.05 to −0.0508 (one zero,
+        // k = 14); 0; 0.
         let gradient = [2.0, -2.0, 0.22, -0.1, 0.0, 1e-9];
         let expected = [0, 0, 0, 0x40, 0x80, 0xff, 0b100_0000, 0b1010_1110, 0, 0];
         assert_eq!(encode("8bit", &gradient), expected);
@@ -224,8 +223,8 @@ mod tests {
 
     #[test]
     fn huffman_worked_by_hand() {
-        // Of ones: symbol 128 of 256, one bit, no stream. Runs of 128 and of 127 without a code are
-        // 110 0000000 1 0000000 and 110 000000 1 111111; the length is 111 10000.
+        // Only ones: symbol 128 of 256, one bit, no stream. Runs of 128 and of 127 without a code
+        // are 110 0000000 1 0000000 and 110 000000 1 111111; the length is 111 10000.
         let lengths = [0b0000_0011, 0b0000_0100, 0b0011_1100, 0b0000_1100, 0b1111_1000, 0b11];
         let expected = [&[0, 0, 0x80, 0x3f, 1], &lengths[..]].concat();
         assert_eq!(encode("8bit:code=huffman", &[1.0; 90]), expected);

@@ -1,43 +1,44 @@
 //! `eden`: the tensor rotated at random, quantized as if it were normally distributed, and scaled.
 //!
-//! A block of n = 4096 elements x becomes y = H·D·x with H the Walsh–Hadamard matrix and D random
-//! signs, which the receiver draws, too. The elements of y are close to normally distributed with
+//! A block of n = 4096 elements x becomes y = H·D·x, with the Walsh–Hadamard matrix H and random
+//! signs D, which the receiver draws, too. The elements of y are close to normally distributed with
 //! the deviation ‖x‖, so y / ‖x‖ is rounded to the nearest level of the [Lloyd–Max
-//! quantizer](crate::numeric::lloyd_max) of a normal distribution. With q these levels, the block
-//! decodes to a·D·H·q.
+//! quantizer](crate::numeric::lloyd_max) of a normal distribution. The block decodes to a·D·H·q
+//! with these levels q.
 //!
-//! - **Scale**: without error feedback a = ‖x‖² / ⟨q, y⟩, with which the decoded block has the
-//!   right component along x. Its squared error is 0.571, 0.133, 0.0358 and 0.00959 of ‖x‖² with 1
-//!   to 4 bits. With error feedback a = ⟨q, y⟩ / (n·‖q‖²), with which the error of a block without
-//!   padding is least: 0.363, 0.1175, 0.03454 and 0.00950.
+//! - **Scale**: without error feedback a = ‖x‖² / ⟨q, y⟩, which makes the decoded block's component
+//!   along x right. Its squared error is 0.571, 0.133, 0.0358 and 0.00959 of ‖x‖² with 1 to 4 bits.
+//!   With error feedback a = ⟨q, y⟩ / (n·‖q‖²), which minimises the error of a block without
+//!   padding: 0.363, 0.1175, 0.03454 and 0.00950.
 //! - **Bits**: from 0.1 to 8. With b = ⌊b⌋ + f bits, the first round(f·n) elements of a rotated
 //!   block have ⌈b⌉ bits, the others ⌊b⌋. `drive` is the preset of one bit. With b < 1 bits, k =
-//!   max(1, round(b·d)) elements at random positions are sent as a tensor of their own with one bit
-//!   each, without error feedback times d / k. Its squared error is π / (2·b) − 1 of ‖x‖², and 1 −
-//!   0.637·b with error feedback.
+//!   max(1, round(b·d)) elements at random positions are sent as a separate tensor with one bit
+//!   each, multiplied by d / k without error feedback. Its squared error is π / (2·b) − 1 of ‖x‖²,
+//!   and 1 − 0.637·b with error feedback.
 //! - **Blocks**: [pieces](crate::numeric::rotation) of up to 4096 elements.
-//! - **Message**: a of each block as f32, then the levels of ⌈b⌉ bits of all blocks, then those of
-//!   ⌊b⌋ bits. With `code=huffman` each of the two lists begins with a byte, which says whether
-//!   [Huffman code](gradwire_bits::huffman) follows because it is shorter: 1.92, 2.88 and 3.81 bits
-//!   for 2 (in tANS), 3 and 4, with scales. An empty tensor has an empty message.
-//! - **Draws**: signs are those of the [rotation](crate::numeric::rotation), from the sender's
-//!   stream for tensor and step. Below one bit the positions are those of `randomk`, drawn on each
-//!   rank separately, from stream 1; they are not sent.
-//! - **Expectation**: close to the gradient for blocks without dominant elements. A block of few
-//!   elements, or with few that are not 0, has a bias that stays over many steps: with 1 bit, two
-//!   elements 1 and 0.5 among zeros decode to 1.25 and 0. Errors of elements of one message depend
-//!   on each other; those of different ranks or steps do not.
+//! - **Message**: a of each block as f32, then the levels of ⌈b⌉ bits of all blocks, then the
+//!   levels of ⌊b⌋ bits. With `code=huffman` each of the two lists begins with a byte that says
+//!   whether [Huffman code](gradwire_bits::huffman) follows, which it does if it is shorter: 1.92
+//!   (in tANS), 2.88 and 3.81 bits instead of 2, 3 and 4, with scales. An empty tensor has an empty
+//!   message.
+//! - **Draws**: the signs of the [rotation](crate::numeric::rotation) come from the sender's stream
+//!   for tensor and step. Below one bit positions are drawn as in `randomk`, on each rank
+//!   separately, from stream 1; they are not sent.
+//! - **Expectation**: close to the gradient for blocks without dominant elements. A block with few
+//!   elements, or few non-zero ones, has a bias that persists over many steps: with 1 bit, two
+//!   elements 1 and 0.5 among zeros decode to 1.25 and 0. The errors of elements in one message
+//!   depend on each other; the errors of different ranks or steps do not.
 //! - **Error feedback**: off.
 //! - **Limits**: a tensor whose largest element is below about 3·10⁻³⁹, and a block whose norm is
-//!   below as much of the largest, are sent as zero. With error feedback the scale is lower where
-//!   an element's residual would overflow.
+//!   below this fraction of the largest element, are sent as zero. With error feedback the scale is
+//!   lower if an element's residual would overflow.
 //! - **Deviations**: the paper rotates the whole tensor; here blocks stay in the cache, each with
-//!   its own scale (0.008 bits an element). A fraction of a bit is a fixed share of the elements,
-//!   where the paper draws them.
+//!   its own scale (0.008 bits per element). A fraction of a bit is a fixed share of the elements;
+//!   the paper draws them.
 //! - **Cost**: 4 bytes per element for the maximum, 4 to quantize (with error feedback 8 and 12),
 //!   and 4 to write and read the levels with `code=huffman` or a fraction of a bit; 12 additions
-//!   for a rotation, of which encoding takes one, with error feedback two, and decoding one;
-//!   2^(b−1) − 1 comparisons. Below one bit only k elements are rotated; a cache miss for each.
+//!   per rotation: one rotation to encode (two with error feedback), one to decode; 2^(b−1) − 1
+//!   comparisons. Below one bit only k elements are rotated, with a cache miss each.
 //!
 //! References: Vargaftik et al.: "DRIVE: One-bit Distributed Mean Estimation", NeurIPS 2021; "EDEN:
 //! Communication-Efficient and Robust Distributed Mean Estimation for Federated Learning", ICML
@@ -98,7 +99,7 @@ crate::parameters! {
     }
 }
 
-/// What only this method uses.
+/// The buffers that only this method uses.
 #[derive(Debug, Default)]
 struct LevelBuffers {
     /// The levels of ⌈b⌉ and of ⌊b⌋ bits.
@@ -113,13 +114,13 @@ impl Eden {
         [lower + 1, lower]
     }
 
-    /// How many elements of a piece have ⌈b⌉ bits, and how many ⌊b⌋.
+    /// The numbers of elements of a piece with ⌈b⌉ and with ⌊b⌋ bits.
     fn counts(&self, size: usize) -> [usize; 2] {
         let upper = (self.bits.fract() * size as f64).round() as usize;
         [upper, size - upper]
     }
 
-    /// How many pieces there are, and elements of ⌈b⌉ and of ⌊b⌋ bits.
+    /// The number of pieces, and the numbers of elements with ⌈b⌉ and with ⌊b⌋ bits.
     fn totals(&self, elements: usize) -> (usize, [usize; 2]) {
         let whole = elements / BLOCK;
         let counts = self.counts(BLOCK).map(|count| count.saturating_mul(whole));
@@ -146,18 +147,18 @@ impl Eden {
             None => alphabet.value_bits(),
         };
         let draws_positions = self.sample().is_some();
-        // With error feedback, the scale is the one of least squares.
+        // With error feedback, the scale is the least-squares one.
         Properties { value_bits, draws_positions, is_contractive: true, ..Properties::DEFAULT }
     }
 
     /// The codes of the levels.
     fn alphabets(&self) -> [Alphabet; 2] {
-        // Nothing is written in those of no elements.
+        // An alphabet without elements writes nothing.
         self.widths().map(|bits| Alphabet::new(1 << bits.min(8), self.huffman))
     }
 }
 
-/// Cuts off the first elements of a slice that has as many.
+/// Cuts off the first `len` elements of a slice, which has at least as many.
 fn cut<'a, T>(slice: &mut &'a [T], len: usize) -> &'a [T] {
     slice.split_off(..len).expect("there are as many")
 }
@@ -258,8 +259,8 @@ impl Eden {
         Ok((symbols.each_ref().map(|symbols| View::List(symbols)), helpers))
     }
 
-    /// Decodes what [`encode_all`](Self::encode_all) or [`encode_pieces`](Self::encode_pieces)
-    /// wrote.
+    /// Decodes the output of [`encode_all`](Self::encode_all) or
+    /// [`encode_pieces`](Self::encode_pieces).
     fn decode_all(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { mut message, context, weight, workspace, out } = args;
         let (number, totals) = self.totals(out.len());
@@ -348,7 +349,7 @@ impl Compressor for Eden {
     }
 }
 
-/// The scale of each piece, then the levels of ⌈b⌉ bits of all pieces, then those of ⌊b⌋ bits.
+/// The scale of each piece, then the levels of ⌈b⌉ bits of all pieces, then the levels of ⌊b⌋ bits.
 /// Below one bit there is no form.
 impl DenseForm for Eden {
     fn convert(&self, direction: Direction, args: DeviceArgs<'_>) -> Result<(), DecodeError> {

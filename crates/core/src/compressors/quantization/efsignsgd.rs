@@ -5,7 +5,7 @@
 //! - **Message**: the mean as f32, then d bits, least significant first, 1 for elements at or above
 //!   zero, the last byte padded with zeros: 1·d + 32 bits. The mean of an empty tensor is 0.
 //! - **Error feedback**: on; it is part of the method. It sends the lost magnitudes in later steps;
-//!   without it the method may not converge.
+//!   without it, the method may not converge.
 //! - **Limits**: a mean below 2⁻¹⁴⁹ is 0, and then nothing is sent.
 //! - **Deviations**: one mean per tensor, as in the paper's experiments; its Algorithm 1 has one
 //!   for the model. The paper multiplies gradients by the learning rate before they enter the

@@ -1,9 +1,8 @@
-//! Levels around zero in Elias' ω code: for each non-zero level its distance from the previous one,
-//! its sign and its magnitude.
+//! Levels around zero in Elias' ω code: for each non-zero level the distance from the previous one,
+//! the sign and the magnitude.
 //!
-//! Levels are symbols from 0 to 2s, of which s stands for 0. The first distance is from index −1;
-//! the distance to the index after the last level ends the code. An empty list of levels has no
-//! bits.
+//! Levels are symbols from 0 to 2s; s is the level 0. The first distance is from index −1; the
+//! distance to the index after the last level ends the code. An empty list of levels has no bits.
 
 use gradwire_bits::elias::Elias;
 use gradwire_bits::{BitReader, BitWriter, DecodeError, try_resize};
@@ -12,7 +11,7 @@ use crate::wire::fields;
 
 const CODE: Elias = Elias::Omega;
 
-/// By magnitude: the code of a level at distance 1, and from bit 24 on its width. The sign, the
+/// By magnitude: the code of a level at distance 1, and its width from bit 24 on. The sign, the
 /// second bit, is 0.
 static DENSE: [u32; 256] = {
     let (mut table, mut level) = ([0; 256], 1);
@@ -27,18 +26,18 @@ static DENSE: [u32; 256] = {
 /// The number of bits that index the table of several levels. Its 16 KiB stay in the first-level
 /// cache.
 const SHORT: u32 = 11;
-/// The highest level whose code, after those of a distance and a sign, the table has.
+/// The highest level in the table, whose codes include a distance and a sign.
 const TABLED: u16 = 15;
 /// The most elements of an entry.
 const MOST: usize = 6;
-/// The symbols that are written for an entry: its elements, and two that are overwritten.
+/// The symbols written per entry: its elements, and two that the next entry overwrites.
 const WRITTEN: usize = 8;
 /// The entries that one window of bits covers.
 const LOOKUPS: usize = (BitReader::WINDOW / SHORT) as usize;
 
-/// By the next bits: the elements that whole codes among them stand for, zeros between levels
-/// included, as signed bytes; then their number, and in the uppermost byte the number of bits. 0 if
-/// the first code is longer, or has too many zeros.
+/// By the next bits: the elements that the whole codes in them encode, including zeros between
+/// levels, as signed bytes; then the number of elements, and in the uppermost byte the number of
+/// bits. 0 if the first code is longer, or has too many zeros.
 static SHORTS: [u64; 1 << SHORT] = {
     let (mut table, mut bits) = ([0; 1 << SHORT], 0);
     while bits < table.len() {
@@ -131,7 +130,7 @@ pub(super) fn read(
     loop {
         let first = next;
         next = read_short(&mut reader, next, zero, symbols);
-        // The table does not know the highest level.
+        // The table ignores the highest allowed level.
         if zero < TABLED && symbols[first..next].iter().any(|&symbol| symbol > 2 * zero) {
             return Err(ABOVE);
         }
@@ -140,7 +139,7 @@ pub(super) fn read(
         if place > elements {
             return Err(DecodeError::Corrupt("a level lies past the end"));
         }
-        // What was written for an entry beyond its elements.
+        // Clears symbols written beyond the elements of an entry.
         symbols[next..place.min(next + WRITTEN)].fill(zero);
         if place == elements {
             break;
@@ -162,7 +161,7 @@ pub(super) fn read(
 const ABOVE: DecodeError = DecodeError::Corrupt("a level is above the highest");
 
 /// Reads levels by the table up to one whose code is too long, or close to the end. Returns the
-/// index of the next element, behind which symbols may have been overwritten.
+/// index of the next element; symbols after it may have been overwritten.
 fn read_short(
     reader: &mut BitReader<'_>,
     mut next: usize,
@@ -191,8 +190,8 @@ fn read_short(
     next
 }
 
-/// The most bytes that the levels of `elements` elements take: a distance is never longer than a
-/// bit for each place and the levels that might have been there.
+/// The most bytes that the levels of `elements` elements take: the code of a distance is at most as
+/// long as a bit per place, plus the levels that could have been there.
 pub(super) fn max_len(elements: usize, zero: u16) -> usize {
     let bits = 2 + u128::from(CODE.len(u64::from(zero)));
     (elements as u128 * bits + 1).div_ceil(8).min(usize::MAX as u128 / 2) as usize
@@ -248,7 +247,8 @@ mod tests {
         Ok(symbols)
     }
 
-    /// Whether levels read by the table are those read one by one. Both must refuse the same bytes.
+    /// Whether levels read by the table equal levels read one by one. Both must refuse the same
+    /// bytes.
     fn compare(bytes: &[u8], elements: usize, zero: u16) -> bool {
         let mut symbols = vec![7; 3];
         let result = read(bytes, elements, zero, &mut symbols).map(|()| symbols);
@@ -276,7 +276,7 @@ mod tests {
         for zero in [1, 2, 3, 4, 15, 127, 32_767] {
             for spread in [0, 1, 3, 9, 70, 400] {
                 for elements in [0, 1, 40, 43, 44, 45, 100, 2999] {
-                    // A level of geometric size, and zeros in between.
+                    // Levels with geometric magnitudes, and zeros in between.
                     let symbol = |&word: &u32| {
                         let level = ((word >> 8) & 0x7fff) >> ((word & 0xff) / 17);
                         let level = level.min(u32::from(zero)) as u16;

@@ -1,25 +1,24 @@
-//! `entropy-bits`: uniform bins, whose number depends on the entropy, in Huffman code.
+//! `entropy-bits`: uniform bins in Huffman code; their number depends on the entropy.
 //!
 //! - **Bits** (section 3.4): H is the entropy of a random sample (a fraction F of the elements, at
 //!   least 4096, in runs of 16 neighbours) in 2^M bins between the tensor's least and greatest
 //!   value. N = H + c, rounded to the nearest whole number from 1 to 16. `bits` sets N directly.
 //! - **Values**: the range is cut into 2^N bins of equal width; an element decodes to the middle of
 //!   its bin.
-//! - **Message**: a byte with N (lowest 5 bits), and what the bins are in (bits 5 to 7: 0 fixed
+//! - **Message**: a byte with N (lowest 5 bits) and the code of the bins (bits 5 to 7: 0 fixed
 //!   width, 1 a stream of Huffman code, 2 tANS, 3 four streams of Huffman code, 4 tANS of groups, 5
 //!   a significance map); the least value as f32. The message of a constant tensor ends here, with
-//!   N = 0. Otherwise follow the greatest value as f32, and the code with its streams, or bins in N
-//!   bits each if that is not longer; `code=fixed` always uses the latter. An empty tensor has an
+//!   N = 0. Otherwise the greatest value follows as f32, and the code with its streams, or bins in
+//!   N bits each if this is not longer; `code=fixed` always uses N bits. An empty tensor has an
 //!   empty message.
 //! - **Range**: up to 2³² − 1 elements.
 //! - **Error feedback**: off; the method is made for weights, which are sent as a whole each time.
-//!   If it is on, for gradients and updates, the residual is the difference from the middle of the
-//!   bin.
+//!   With it, for gradients and updates, the residual is the difference from the middle of the bin.
 //! - **Deviations**: Algorithm 1 counts bins from the greatest value down and Algorithm 2 from the
-//!   least up; both count up here. At least 4096 elements are sampled, where the paper gives the
-//!   fraction alone: of its smallest layer, 500 weights, that would be 15. The code is sent as code
+//!   least up; both count up here. At least 4096 elements are sampled; the paper gives only the
+//!   fraction, which would be 15 of the 500 weights of its smallest layer. The code is sent as code
 //!   lengths; the paper sends packed probabilities. Lengths are limited to 12 bits for up to 1024
-//!   bins, and to two more than N above.
+//!   bins, and to N + 2 bits for more.
 //! - **Cost**: 4 bytes per element for the extremes, 4 to quantize (with error feedback 8 and 12),
 //!   4 to write and read the bins, and Huffman coding.
 //!
@@ -57,7 +56,7 @@ pub(crate) static ENTRY: Entry = Entry {
 const MOST_BITS: u32 = 16;
 /// Bits of the head that N takes.
 const BITS: u32 = 5;
-/// What the bins are in, by the number in the other bits of the head.
+/// The codes of the bins, by the number in the other bits of the head.
 const CODES: [Option<Coding>; 6] = [
     None,
     Some(Coding::Single),
@@ -66,7 +65,7 @@ const CODES: [Option<Coding>; 6] = [
     Some(Coding::Groups),
     Some(Coding::Significance),
 ];
-/// Least elements of a sample.
+/// The fewest elements of a sample.
 const MIN_SAMPLE: usize = 4096;
 
 crate::parameters! {
@@ -92,7 +91,7 @@ impl EntropyBits {
         if self.fixed > 0 { self.fixed } else { most.clamp(1, MOST_BITS) }
     }
 
-    /// Reserves memory for the largest number of bits, so that later messages allocate nothing.
+    /// Reserves memory for the largest number of bits, so later messages allocate nothing.
     fn reserve(&self, elements: usize, coder: &mut SymbolCoder) {
         let symbols = 1 << self.most_bits();
         let SymbolCoder { counts, code, .. } = coder;
@@ -104,7 +103,7 @@ impl EntropyBits {
         }
     }
 
-    /// The bits for a tensor with these extreme values.
+    /// The number of bits for a tensor with these extreme values.
     fn bits(
         &self,
         source: &mut Source<'_>,
@@ -214,7 +213,7 @@ impl Compressor for EntropyBits {
         let Workspace { symbols, coder, helpers, .. } = workspace;
         try_resize(symbols, out.len(), 0)?;
         if let Some(coding) = coding {
-            // For the largest number of bits, so that later messages allocate nothing.
+            // For the largest number of bits, so later messages allocate nothing.
             let largest = 1 << self.most_bits();
             coder.code.try_reserve(largest, huffman::limit(largest))?;
             memory::try_reserve(out.len(), coder)?;
@@ -324,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_pattern_of_equal_groups_returns() {
-        // Three parts of as many elements: all groups of three have the same value.
+        // Three parts of equal length: all groups of three have the same value.
         let parts = [0.0, 1.0, 0.0].map(|x| vec![x; 5000]).concat();
         let message = encode("entropy-bits:bits=1", &parts);
         assert_eq!(message[0], 4 << 5 | 1);
@@ -345,7 +344,7 @@ mod tests {
         assert_eq!(result(&[0x20, 0, 0, 0, 0]), bits);
         let order = DecodeError::Corrupt("the greatest value is not above the least");
         assert_eq!(result(&[1, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f, 0]), order);
-        // Of two bins one has a code.
+        // Only one of two bins has a code.
         let one = DecodeError::Corrupt("all elements of a tensor with two values are in one bin");
         let range = [1 | 1 << 5, 0, 0, 0, 0, 0, 0, 0x80, 0x3f];
         assert_eq!(result(&[&range[..], &[0b0000_1111, 0b1011]].concat()), one);

@@ -11,23 +11,22 @@
 //!
 //! - **Message**: tags of 2 bits, four to a byte from the lowest bit up, the last byte padded with
 //!   zeros; then the truncated value of each element, in order, in 4, 2, 1 or no bytes, the sign
-//!   highest: at least 2·d bits. `code=huffman` sorts by size: the bytes of tags, one-byte values,
-//!   the upper bytes of two-byte values, each of these three in [Huffman
-//!   code](gradwire_bits::huffman) if that is shorter; then the lower bytes, and four-byte values.
-//!   A one-byte value with only the sign left gets tag 0. Four tags share a code word, so frequent
-//!   combinations take few bits; there are few one-byte values (six with b = 10), and upper bytes
-//!   contain sign and magnitude.
+//!   highest: at least 2·d bits. `code=huffman` sorts by size: the bytes of tags, one-byte values
+//!   and the upper bytes of two-byte values, each list in [Huffman code](gradwire_bits::huffman) if
+//!   that is shorter; then the lower bytes, and four-byte values. A one-byte value with only the
+//!   sign left gets tag 0. Four tags share a code word, so frequent combinations take few bits;
+//!   there are few one-byte values (six with b = 10), and upper bytes contain sign and magnitude.
 //! - **Range**: b from 1 to 126; 10 is the paper's. Magnitudes are absolute, and truncation makes
-//!   small elements 0: with b from 7 to 15 all below 2^−7, from 30 on, which is the least, all
-//!   below 2^−15. (Below 7 the limit is 2^−b; between 15 and 30 it is 2^−⌊b/2⌋.) Scale smaller
-//!   gradients up, or use `ef=on`, which adds them up.
-//! - **Error**: below 2^−b with tag 0, 2^−15 with tag 2, and 2^−7 with tag 1, which for b above 7
-//!   exceeds the error bound. The paper's hardware keeps exactly these bits, and so does this code.
+//!   small elements 0: with b from 7 to 15 all below 2^−7, with b from 30 on all below 2^−15, which
+//!   is the least limit. (With b below 7 the limit is 2^−b; between 15 and 30 it is 2^−⌊b/2⌋.)
+//!   Scale smaller gradients up, or use `ef=on`, which adds them up.
+//! - **Error**: below 2^−b with tag 0, 2^−15 with tag 2, and 2^−7 with tag 1 (beyond the error
+//!   bound for b above 7). The paper's hardware keeps exactly these bits, and so does this code.
 //! - **Error feedback**: off, as in the survey of Xu et al. (2020).
 //! - **Deviations**: all tags precede all values; the paper interleaves them, eight values at a
 //!   time.
-//! - **Cost**: 4 bytes per element; with error feedback 8 for a check before, and 12 to truncate;
-//!   with `code=huffman` values are sorted and looked up one by one.
+//! - **Cost**: 4 bytes per element; with error feedback 8 to check first, and 12 to truncate; with
+//!   `code=huffman` values are sorted and looked up one by one.
 //!
 //! Reference: Li, Park, Alian, Yuan, Qu, Pan, Wang, Schwing, Esmaeilzadeh, Kim: "A Network-Centric
 //! Hardware/Algorithm Co-Design to Accelerate Distributed Training of Deep Neural Networks", MICRO
@@ -123,7 +122,7 @@ impl Compressor for Inceptionn {
         let Tags(mut tags) = std::mem::take(workspace.own());
         tags.resize(source.len().div_ceil(TAGS), 0);
         let start = message.len();
-        // For all elements, so that later messages allocate nothing.
+        // For all elements, so later messages allocate nothing.
         message.reserve(self.max_len(source.len()));
         message.resize(start + tags.len(), 0);
         let mut rest = &mut tags[..];
@@ -211,8 +210,8 @@ mod tests {
 
     #[test]
     fn huffman_worked_by_hand() {
-        // As above, by size: tags, 2; the upper bytes 0xe0 and 4; the lower ones, both 0; 1.5. So
-        // few do not pay for lengths.
+        // As above, by size: tags, 2; the upper bytes 0xe0 and 4; the lower ones, both 0; 1.5. With
+        // so few, code lengths do not pay.
         let gradient = [1.5, -0.75, 0.02, 0.0009, 0.031_25];
         let sorted = [0, 0b0001_1011, 0b10, 0, 2, 0, 0xe0, 4, 0, 0, 0, 0, 0xc0, 0x3f];
         assert_eq!(encode("inceptionn:code=huffman", &gradient), sorted);
@@ -220,8 +219,8 @@ mod tests {
             round_trip("inceptionn:code=huffman", &gradient),
             round_trip("inceptionn", &gradient)
         );
-        // Of 40 times 0.02 all bytes of tags are 85 and all values 2, which have no streams. Runs
-        // of 85, 170, 2 and 253 symbols without a code are 110 000000 1 101010, 110 0000000 1
+        // For 40 times 0.02 all bytes of tags are 85 and all values 2, so there are no streams.
+        // Runs of 85, 170, 2 and 253 symbols without a code are 110 000000 1 101010, 110 0000000 1
         // 0101010, 110 0 1 0 and 110 0000000 1 1011111; between them one bit is 111 10000.
         let tags = [1, 0b0000_0011, 0b0101_0110, 0b0000_1111, 0b0000_0011, 0b0101_0100, 0b1];
         let values = [1, 0b1101_0011, 0b1100_0011, 0b0000_0000, 0b1111_1011];
@@ -272,7 +271,7 @@ mod tests {
         // 2^7), 0.05 none.
         let expected = [0b00_0110, 0x66, 0x26, 12];
         assert_eq!(encode("inceptionn:b=4", &[0.3, 0.1, 0.05]), expected);
-        // With b = 1 there is nothing of 16 bits.
+        // With b = 1 no value has 16 bits.
         assert_eq!(encode("inceptionn:b=1", &[0.6, 0.4]), [0b0001, 76]);
     }
 

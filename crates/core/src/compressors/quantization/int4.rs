@@ -2,25 +2,25 @@
 //!
 //! The tensor is cut into blocks of `block` elements; the last may be shorter. In each block
 //! `step = max|c| / 7`, `q = round(c / step)` in [−7, 7] (ties to even), decoded as `q·step`. With
-//! `hadamard=on` `H·c` of each whole block is quantized, where H is the Walsh–Hadamard matrix of
-//! ±1: `step = max|H·c| / (7·block)`, `q = round(H·c / (block·step))`, decoded as `step·H·q`. A
-//! large element is spread over its block, so that the others do not all become 0.
+//! `hadamard=on`, `H·c` of each whole block is quantized, with the Walsh–Hadamard matrix H of ±1:
+//! `step = max|H·c| / (7·block)`, `q = round(H·c / (block·step))`, decoded as `step·H·q`. A large
+//! element is spread over its block, so the others do not all become 0.
 //!
-//! - **Message**: for each block `step` as bf16, rounded up, and two levels in a byte, the first in
-//!   the low half, as q + 8: 4 + 16 / `block` bits an element. An odd last level shares its byte
+//! - **Message**: for each block `step` as bf16, rounded up, and two levels per byte, the first in
+//!   the low half, as q + 8: 4 + 16 / `block` bits per element. An odd last level shares its byte
 //!   with a 0.
 //! - **Range**: `block` is a power of two from 32 to 4096.
 //! - **Error feedback**: on.
-//! - **Limits**: in a block where `1 / step` overflows, or with `hadamard=on` max|c| of the tensor
-//!   over the step, the step is 0, and everything stays in the residual.
-//! - **Use**: under scatter-reduce a value is rounded to 4 bits twice: by the sender, and by the
-//!   owner of the slice after averaging. This is ZeRO++'s qgZ within one node. Across nodes use
+//! - **Limits**: if `1 / step` overflows in a block, or with `hadamard=on` the tensor's max|c| /
+//!   `step`, the step is 0 and the block stays in the residual.
+//! - **Use**: under scatter-reduce a value is rounded to 4 bits twice: by the sender, and, after
+//!   averaging, by the owner of the slice. This is ZeRO++'s qgZ within one node. Across nodes use
 //!   `hierarchical`.
 //! - **Deviations**: both papers quantize without error feedback (`ef=off` here). SDP4Bit
 //!   transforms 32 elements and quantizes 128 together; here both are `block`. qgZ does not say how
 //!   it stores scales.
 //! - **Cost**: 8 bytes per element for the sum, 8 for the residual, half a byte for the message;
-//!   the transform takes log2(`block`) additions an element in each direction.
+//!   the transform takes log2(`block`) additions per element in each direction.
 //!
 //! References: Wang et al.: "ZeRO++: Extremely Efficient Collective Communication for Giant Model
 //! Training", ICLR 2024, §3.3 (qgZ); Jia et al.: "SDP4Bit: Toward 4-bit Communication Quantization
@@ -83,8 +83,8 @@ const STEP: usize = 2;
 /// The greatest step as bf16 at which no level overflows.
 const MOST: f32 = f32::from_bits((f32::MAX / LEVELS).to_bits() & 0xffff_0000);
 
-/// The step as bf16, not below this one unless that would overflow, and its inverse; both 0 if the
-/// inverse overflows.
+/// The step as bf16, rounded up unless this would overflow, and its inverse; both 0 if the inverse
+/// overflows.
 fn step_from(least: f32) -> (f32, f32) {
     let up = f32::from_bits(least.to_bits().saturating_add(0xffff) & 0xffff_0000);
     levels::invertible(up.min(MOST))
@@ -93,7 +93,7 @@ fn step_from(least: f32) -> (f32, f32) {
 /// The buffers of a block.
 struct BlockBuffers {
     levels: [i8; BLOCK],
-    /// The block transformed, then what its levels decode to.
+    /// The transformed block, then its decoded levels.
     rotated: [f32; BLOCK],
 }
 
@@ -102,7 +102,7 @@ impl BlockBuffers {
         Self { levels: [0; BLOCK], rotated: [0.0; BLOCK] }
     }
 
-    /// Quantizes a block, leaves what the levels do not say in it, and returns the step.
+    /// Quantizes a block, leaves the quantization errors in it, and returns the step.
     fn quantize(&mut self, block: &mut [f32]) -> f32 {
         let (step, inverse) = step_from(abs_max(block) / LEVELS);
         kernels::int8_residual(block, inverse, step, &mut self.levels[..block.len()]);
@@ -118,8 +118,8 @@ impl BlockBuffers {
             (&mut self.levels[..block.len()], &mut self.rotated[..block.len()]);
         rotated.iter_mut().zip(&*block).for_each(|(to, x)| *to = x * inverse);
         kernels::hadamard(rotated);
-        // Divided by the size once, the inverse need not be normalised. Neither power of two
-        // rounds.
+        // With this division by the size, the inverse need not be normalised. Powers of two do not
+        // round.
         let (mut step, _) = step_from(abs_max(rotated) / LEVELS / size * largest);
         let mut over_step = largest / size / step;
         if !over_step.is_finite() {
@@ -127,7 +127,7 @@ impl BlockBuffers {
         }
         kernels::int8_residual(rotated, over_step, 0.0, numbers);
         transform_back(numbers, rotated);
-        // What is left of an element is finite, too.
+        // The residual of an element is finite, too.
         if largest > f32::MAX / (2.0 * size) {
             let room = (f32::MAX - largest) / abs_max(rotated).max(1.0);
             step = step.min(f32::from_bits(room.to_bits() & 0xffff_0000));
@@ -184,7 +184,7 @@ impl Int4 {
         }
     }
 
-    /// Adds the blocks of a message that was checked.
+    /// Adds the blocks of a checked message.
     fn add(&self, message: &[u8], weight: f32, out: &mut [f32]) {
         let BlockBuffers { mut levels, mut rotated } = BlockBuffers::new();
         for (out, (step, bytes)) in out.chunks_mut(self.block.0).zip(self.blocks(message)) {
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn levels_are_whole_steps_from_zero_in_each_block() {
-        // The largest of the first block is 7, so its step is 1; that of the second is 1/2.
+        // The largest of the first block is 7, so its step is 1; the step of the second is 1/2.
         let mut gradient = [0.0; 35];
         gradient[..6].copy_from_slice(&[7.0, -7.0, 0.5, 1.5, -2.25, 3.0]);
         gradient[32..].copy_from_slice(&[3.5, 0.25, -0.75]);
@@ -272,8 +272,8 @@ mod tests {
 
     #[test]
     fn a_transform_spreads_what_is_large() {
-        // One element of 32 in 32: all are 1 after the transform, the step is 1/7 rounded up, and
-        // all levels are 7.
+        // One non-zero element, 32, of 32: all are ±1 after the transform, the step is 1/7 rounded
+        // up, and all levels are ±7.
         let mut gradient = [0.0; 32];
         gradient[3] = 32.0;
         let message = encode("int4:block=32,hadamard=on", &gradient);
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn transforms_help_where_blocks_have_large_elements() {
-        // Gaussian numbers, of which one in 64 is a hundred times larger.
+        // Gaussian numbers; one in 64 is a hundred times larger.
         let mut gradient = crate::laws::samples::gaussian(1 << 14, 3);
         gradient.iter_mut().step_by(64).for_each(|x| *x *= 100.0);
         let small: Vec<f32> = gradient.iter().copied().filter(|x| x.abs() < 5.0).collect();

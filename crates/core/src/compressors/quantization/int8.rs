@@ -5,8 +5,8 @@
 //! - **Message**: `step` as f32, then d signed bytes: 8·d + 32 bits. The byte −128 is never used.
 //! - **Error**: at most half a step per element.
 //! - **Error feedback**: on.
-//! - **Limits**: where `1 / step` overflows (max|c| below about 4·10⁻³⁷) the step is sent as zero
-//!   and everything stays in the residual.
+//! - **Limits**: if `1 / step` overflows (max|c| below about 4·10⁻³⁷), the step is sent as zero and
+//!   the tensor stays in the residual.
 //! - **Cost**: 8 bytes per element for the maximum, 13 for the levels.
 //!
 //! Reference: the "8-bit int" of Lim, Andersen, Kaminsky: "3LC: Lightweight and Effective Traffic

@@ -2,25 +2,23 @@
 //! range.
 //!
 //! With w bits and δ = λ·max|c| / (2^(w−1) − 1) the code-words are −2^(w−1)·δ … (2^(w−1) − 1)·δ. An
-//! element outside them becomes the nearest of them; any other is between two code-words, ε and ε +
-//! δ, and becomes the upper one with probability (c − ε) / δ.
+//! element outside their range becomes the nearest code-word. Any other element is between two
+//! code-words, ε and ε + δ, and becomes the upper one with probability (c − ε) / δ.
 //!
 //! - **Message**: δ as f32, then for each element the code-word counted from the lowest, in w bits:
-//!   w·d + 32 bits. `code=huffman` uses [Huffman code](gradwire_bits::huffman) where that is
-//!   shorter.
+//!   w·d + 32 bits. `code=huffman` uses [Huffman code](gradwire_bits::huffman) if that is shorter.
 //! - **Range**: w from 2 (one bit leaves no δ) to 16; λ in (0, 1]. With λ = 1 no element is
 //!   clipped, and the message is unbiased up to 2⁻²⁴·δ, with variance (c − ε)·(ε + δ − c), at most
 //!   δ² / 4. A smaller λ biases the few largest elements, but reduces the variance of all others.
 //! - **Draws**: element i uses the upper 24 bits of word i [for
 //!   rounding](crate::Rng::fill_rounding) of the sender's stream for the tensor and step.
-//! - **Limits**: δ is at most 2^(128 − w), so that the lowest code-word is finite: larger tensors
-//!   are clipped. Where 1 / δ overflows (δ below about 3·10⁻³⁹), δ is sent as zero, and so are all
-//!   elements.
+//! - **Limits**: δ is at most 2^(128 − w), so the lowest code-word is finite: larger elements are
+//!   clipped. If 1 / δ overflows (δ below about 3·10⁻³⁹), δ and all elements are sent as zero.
 //! - **Error feedback**: off; the survey of Xu et al. (2020) did not run the method. With few bits
 //!   and `ef=on` residuals may grow.
 //! - **Deviations**: this is only the quantizer. The other half of the method, variance reduction,
-//!   computes its input: the differences of gradients from those at a snapshot. gradwire's trainer
-//!   does so with `--svrg`.
+//!   computes its input: the differences between gradients and the gradients at a snapshot.
+//!   gradwire's trainer does so with `--svrg`.
 //! - **Cost**: 4 bytes per element for the maximum, 4 to quantize, 4 for the draws; with error
 //!   feedback 8 and 12; with `code=huffman` 4 to write and read the code-words.
 //!
@@ -167,7 +165,7 @@ mod tests {
         assert_eq!(gradient.iter().fold(0f32, |m, x| m.max(x.abs())), 32.0);
         let mut words = vec![0; elements];
         Rng::new(1, Tensor::new("t", &[]).id(), 3, 2, 0).fill_rounding(0, &mut words);
-        // λ is 31 of 32: with six bits δ is 1.
+        // λ is 31/32: with six bits δ is 1.
         let drawn = |(&x, &word): (&f32, &u32)| {
             let t = f64::from(x).clamp(-32.0, 31.0);
             let chance = f64::from(word >> 8) / 16_777_216.0;

@@ -7,16 +7,15 @@
 //!
 //! - **Message**: d bits for the signs, least significant first, 1 for elements at or above zero,
 //!   the last byte padded with zeros; then the d biased exponents, 0 for a zero, 8 bits each: 9·d
-//!   bits. `code=huffman` uses [Huffman code](gradwire_bits::huffman) for the exponents where that
-//!   is shorter; most gradients then take about 4 bits an element.
-//! - **Range**: elements of magnitude above 2^127, which would round to 2^128 and thus to infinity,
-//!   round to 2^127. Apart from them the message is unbiased, with variance
-//!   (|c| − 2^e)·(2^(e+1) − |c|), at most c² / 8.
+//!   bits. `code=huffman` uses [Huffman code](gradwire_bits::huffman) for the exponents if that is
+//!   shorter; most gradients then take about 4 bits per element.
+//! - **Range**: elements of magnitude above 2^127 round to 2^127, because 2^128 is infinity. Apart
+//!   from them the message is unbiased, with variance (|c| − 2^e)·(2^(e+1) − |c|), at most c² / 8.
 //! - **Draws**: element i uses the upper 23 bits of word i [for
 //!   rounding](crate::Rng::fill_rounding) of the sender's stream for the tensor and step.
-//! - **Error feedback**: on, as in the survey of Xu et al. (2020, table 1), which found it to help
-//!   in general, but not on recommendation; the paper has none. `ef=ef21` is refused, because the
-//!   bound of the variance does not hold for subnormal numbers.
+//! - **Error feedback**: on, as in the survey of Xu et al. (2020, table 1), which found that it
+//!   helps in general, but not on recommendation; the paper has none. `ef=ef21` is refused, because
+//!   the variance bound does not hold for subnormal numbers.
 //! - **Deviations**: none; the paper does not define zeros, subnormal numbers and the top of the
 //!   range.
 //! - **Cost**: 8 bytes per element for the maximum, 12 to quantize, 4 for the draws; with
@@ -89,7 +88,7 @@ impl Compressor for Natural {
         signs.resize(source.len().div_ceil(8), 0);
         let start = message.len();
         message.resize(start + signs.len(), 0);
-        // A part, and a block, is a whole number of bytes of signs.
+        // The signs of a part, or of a block, fill whole bytes.
         let mut rest = &mut signs[..];
         let places = |part: Range<usize>| cut_mut(&mut rest, part.len().div_ceil(8));
         let round = |first, block: &mut [f32], symbols: &mut _, signs: &mut _, own: &mut _| {
@@ -174,7 +173,7 @@ mod tests {
 
     #[test]
     fn powers_of_two_are_exact() {
-        // Exponents 127 − 1, 127 + 1, nothing, 127 − 126, 127 + 127; the second is negative.
+        // Exponents 127 − 1, 127 + 1, 0, 127 − 126, 127 + 127; the second element is negative.
         let gradient = [0.5, -2.0, -0.0, f32::MIN_POSITIVE, 2f32.powi(127)];
         let message = [0b1_1101, 126, 128, 0, 1, 254];
         assert_eq!(encode("natural", &gradient), message);
@@ -219,7 +218,8 @@ mod tests {
 
     #[test]
     fn subnormals_have_the_right_chance() {
-        // A quarter of the least normal number: 1000 of 4000, five standard deviations are 137.
+        // A quarter of the least normal number: 1000 of 4000 round up; five standard deviations are
+        // 137.
         let quarter = f32::MIN_POSITIVE / 4.0;
         let decoded = round_trip("natural", &[quarter; 4000]);
         let up = decoded.iter().filter(|&&x| x == f32::MIN_POSITIVE).count();

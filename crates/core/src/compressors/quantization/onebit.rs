@@ -1,7 +1,7 @@
 //! `onebit`: the sign of every element, decoded to the mean of the elements on its side.
 //!
-//! `bit = (c ≥ 0)`; 1 decodes to the mean of the elements ≥ 0, 0 to the mean of those below. For
-//! these two sets the two means minimise the squared error.
+//! `bit = (c ≥ 0)`; 1 decodes to the mean of the elements ≥ 0, and 0 to the mean of the elements
+//! < 0. These means minimise the squared error for the two sets.
 //!
 //! - **Message**: mean of the negative side f32, mean of the other side f32, then d bits, least
 //!   significant first, the last byte padded with zeros: 1·d + 64 bits. The mean of an empty side
@@ -9,7 +9,7 @@
 //! - **Error feedback**: on. Without it ResNet-8 lost 41.0 ± 2.5 points (three seeds), the
 //!   perplexity of an LSTM rose by 3.3, and neural collaborative filtering gained 4.7 points (one
 //!   seed each, `results/grace-feedback`).
-//! - **Limits**: a mean below 2⁻¹⁴⁹ is 0, and then nothing of its side is sent.
+//! - **Limits**: a mean below 2⁻¹⁴⁹ is 0, and then its side is not sent.
 //! - **Deviations**: one pair of means per tensor; the paper has one per column of a matrix; the
 //!   threshold is fixed at 0, as the paper recommends.
 //! - **Cost**: 8 bytes per element for the means, 12 for the signs.

@@ -1,36 +1,35 @@
 //! `qsgd`: stochastic rounding to levels up to the norm; the expectation is the gradient.
 //!
-//! The tensor is cut into buckets. With a bucket's norm, step = norm / s and t = c / step, an
-//! element becomes the level ⌊t⌋ or ⌊t⌋ + 1, the upper one with probability t − ⌊t⌋, and decodes to
-//! level·step.
+//! The tensor is cut into buckets. With the bucket's norm, step = norm / s and t = c / step. An
+//! element becomes the level ⌊t⌋, or ⌊t⌋ + 1 with probability t − ⌊t⌋, and decodes to level·step.
 //!
 //! - **Message**: the step of each bucket as f32, then the levels:
 //!   - `code=fixed`: level + s, in ⌈log2(2s + 1)⌉ bits each;
-//!   - `code=elias`: for each non-zero level its distance from the previous one (the first from
-//!     index −1) in [Elias ω code](gradwire_bits::elias), a sign bit, 1 below zero, and its
-//!     magnitude in that code; finally the distance to index d. For few levels and long buckets,
-//!     where most levels are 0;
-//!   - `code=huffman`: level + s in [Huffman code](gradwire_bits::huffman), or, where a level is so
-//!     frequent that it takes less than a bit, in [tANS](gradwire_bits::tans) or a significance
-//!     map; in fixed width where that is shorter.
+//!   - `code=elias`: for each non-zero level the distance from the previous one (the first from
+//!     index −1) in [Elias ω code](gradwire_bits::elias), a sign bit, 1 below zero, and the
+//!     magnitude in the same code; finally the distance to index d. Use it for few levels and long
+//!     buckets, when most levels are 0;
+//!   - `code=huffman`: level + s in [Huffman code](gradwire_bits::huffman); in
+//!     [tANS](gradwire_bits::tans) or a significance map if a level is so frequent that it takes
+//!     less than a bit; in fixed width if that is shorter.
 //!
 //!   An empty tensor has an empty message.
-//! - **Range**: s from 1 to 32 767. The default, 127, is what 8 bits hold. `bucket=0` is one bucket
-//!   for the tensor, as in the analysis; the default of 512 is the paper's in experiments. `norm=2`
-//!   is the Euclidean norm, `norm=max` the largest absolute value, so that all levels are used.
-//!   With Elias and Huffman code up to 2³² − 1 elements. The message is unbiased up to 2⁻²⁴ of a
-//!   step, with variance step²·(t − ⌊t⌋)·(⌊t⌋ + 1 − t).
+//! - **Range**: s from 1 to 32 767. The default, 127, fits in 8 bits. `bucket=0` is one bucket for
+//!   the tensor, as in the analysis; the default of 512 is from the paper's experiments. `norm=2`
+//!   is the Euclidean norm, `norm=max` the largest absolute value, which uses all levels. With
+//!   Elias and Huffman code up to 2³² − 1 elements. The message is unbiased up to 2⁻²⁴ of a step,
+//!   with variance step²·(t − ⌊t⌋)·(⌊t⌋ + 1 − t).
 //! - **Draws**: element i uses the upper 24 bits of word i [for
 //!   rounding](crate::Rng::fill_rounding) of the sender's stream for the tensor and step.
 //! - **Limits**: if 1 / step overflows (a step below about 3·10⁻³⁹), the step and the bucket's
 //!   elements are sent as zero. The norm is at most the largest finite number.
 //! - **Error feedback**: off; with it training may diverge (in a long bucket with few levels the
 //!   rounding noise is larger than the gradient itself, and feedback would amplify it).
-//! - **Deviations**: the step is sent, where the paper sends the norm. For negative t, ⌊t⌋ is the
-//!   level farther from zero; the two levels and their probabilities are the paper's. One Elias
-//!   code covers all buckets; a final distance ends it.
+//! - **Deviations**: the step is sent; the paper sends the norm. For negative t, ⌊t⌋ is the level
+//!   farther from zero; the two levels and their probabilities are the paper's. One Elias code
+//!   covers all buckets; a final distance ends it.
 //! - **Cost**: 4 bytes per element to quantize (a bucket is read twice, the second time from the
-//!   cache), 4 for the draws; with error feedback 8 for a check before, and 12 to quantize; with an
+//!   cache), 4 for the draws; with error feedback 8 to check first, and 12 to quantize; with an
 //!   entropy code 4 to write and read the levels. Elias code takes about 2 ns per non-zero level.
 //!
 //! Reference: Alistarh, Grubic, Li, Tomioka, Vojnovic: "QSGD: Communication-Efficient SGD via
@@ -83,8 +82,8 @@ impl Choice for Norm {
     const VALUES: &'static [Self] = &[Norm::Euclidean, Norm::Max];
 }
 
-/// A bound β of the quantizer's variance: E‖Q(x) − x‖² ≤ β·‖x‖² for this number of elements that
-/// share a norm, of either kind.
+/// A bound β on the quantizer's variance: E‖Q(x) − x‖² ≤ β·‖x‖² for this number of elements that
+/// share a norm of either kind.
 pub(in crate::compressors) fn beta(elements: usize, s: u16) -> f64 {
     let (elements, s) = (elements as f64, f64::from(s));
     (elements / (s * s)).min(elements.sqrt() / s)
@@ -174,7 +173,7 @@ impl Qsgd {
         fields::expect_len(message, 0)
     }
 
-    /// The levels for a bucket, whose step is that of its norm.
+    /// The levels for a bucket, with the step of its norm.
     fn levels(&self, source: &mut Source<'_>, bucket: Range<usize>) -> Levels {
         let (s, mut total) = (f32::from(self.s), 0.0);
         for (start, len) in pieces(bucket.clone(), bucket.start) {
@@ -184,7 +183,7 @@ impl Qsgd {
         Levels { least: -s, most: s, inverse, step }
     }
 
-    /// Quantizes the elements of a part, whose buckets have these places for their steps. Calls
+    /// Quantizes the elements of a part, and writes the steps of its buckets to these places. Calls
     /// `write` with the levels of [`BLOCK`] elements at a time.
     fn quantize(
         &self,
@@ -225,7 +224,7 @@ impl Qsgd {
         }
     }
 
-    /// The elements of a bucket, but for the last, in a tensor of `elements` elements.
+    /// The elements of every bucket but the last, in a tensor of `elements` elements.
     fn bucket_len(&self, elements: usize) -> usize {
         if self.bucket == 0 { elements.max(1) } else { self.bucket }
     }
@@ -328,7 +327,7 @@ impl Compressor for Qsgd {
             bucket => (message_len / 4).saturating_mul(bucket),
         };
         by_steps.min(match self.symbols() {
-            // A tensor of zeros has one distance, however large it is.
+            // A tensor of zeros has one distance, however large the tensor is.
             None => u32::MAX as usize,
             Some(alphabet) => alphabet.max_elements(message_len),
         })
@@ -397,7 +396,7 @@ mod tests {
 
     #[test]
     fn buckets_have_steps_of_their_own() {
-        // Of the largest: 2, 8 and 0, in steps of 1, 4 and 0; levels 2 −1, −2 1, 0 in three bits.
+        // Largest elements 2, 8 and 0, so steps 1, 4 and 0; levels 2 −1, −2 1, 0 in three bits.
         let gradient = [2.0, -1.0, -8.0, 4.0, 0.0];
         let message = encode("qsgd:s=2,bucket=2,norm=max", &gradient);
         assert_eq!(message[..12], [0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x40, 0, 0, 0, 0]);
@@ -433,7 +432,7 @@ mod tests {
 
     #[test]
     fn skewed_levels_take_fewer_bits() {
-        // Normal values under a norm of 22 deviations, in 5.6 levels a deviation: 4.5 bits of
+        // Normal values with a norm of 22 deviations, 5.6 levels per deviation: 4.5 bits of
         // entropy.
         let mut words = vec![0; 12 * 51_200];
         Rng::new(5, 0, 0, 0, 0).fill(&mut words);
@@ -444,7 +443,7 @@ mod tests {
         assert_eq!(bits("qsgd"), 8.0 + 32.0 / 512.0);
         let huffman = bits("qsgd:code=huffman");
         assert!((4.5..4.7).contains(&huffman), "{huffman}");
-        // Few levels: the paper's sparse regime, s = 1, in which √512 of 512 are not 0.
+        // Few levels: the paper's sparse regime, s = 1, with √512 non-zero levels of 512.
         let (elias, fixed) = (bits("qsgd:s=1,code=elias"), bits("qsgd:s=1"));
         assert!(elias < 0.3 * fixed, "{elias} and {fixed}");
     }

@@ -1,7 +1,7 @@
 //! Signs with means: the compressor that `efsignsgd` and `onebit` share.
 //!
-//! A message has one or two means as f32, then a bit for each element: least significant first, 1
-//! for elements at or above zero, the last byte padded with zeros.
+//! A message has one or two means as f32, then a bit per element: least significant first, 1 for
+//! elements at or above zero, the last byte padded with zeros.
 
 use gradwire_bits::DecodeError;
 
@@ -15,7 +15,7 @@ use crate::{Compressor, Coverage, DecodeArgs, EncodeArgs, Properties, Source, St
 pub(super) const PROPERTIES: Properties =
     Properties { value_bits: Some(1), is_contractive: true, ..Properties::DEFAULT };
 
-/// The means that the signs decode to.
+/// The decoded values of the signs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignMeans {
     /// The mean absolute value, with the sign.

@@ -3,17 +3,17 @@
 //! `bit = (g ≥ 0)`; a message decodes to ±1. The gradient of a step is the sign of the weighted
 //! mean of the ranks' messages: +1 or −1 by majority, and 0 on a tie. So the learning rate is the
 //! length of every step, as in Adam. The computed sum of n weights of 1/n is within n·2⁻²⁵ of the
-//! exact one, and the smallest majority has a mean of 1/n. Means of magnitude below 2⁻¹³ count as
-//! ties, so ties and majorities are distinguished for up to 4095 ranks.
+//! exact sum, and the smallest majority has a mean of 1/n. Means of magnitude below 2⁻¹³ count as
+//! ties, which separates ties from majorities for up to 4095 ranks.
 //!
 //! - **Message**: d bits, least significant first, the last byte padded with zeros.
 //! - **Aggregation**: majority vote. Under scatter-reduce owners send the result as signs; a tie
-//!   counts as +1. Servers vote too; they compress the changes of the model that workers pull by
-//!   `efsignsgd`.
+//!   counts as +1. Servers vote too; with `efsignsgd` they compress the model changes that workers
+//!   pull.
 //! - **Error feedback**: off.
 //! - **Cost**: one pass of 4 bytes per element.
-//! - **Hierarchies**: nodes vote, not ranks: a node's vote is the sign of its mean gradient, with
-//!   the weight of all its ranks.
+//! - **Hierarchies**: nodes vote instead of ranks: a node's vote is the sign of its mean gradient,
+//!   with the weight of all its ranks.
 //!
 //! Reference: Bernstein, Wang, Azizzadenesheli, Anandkumar: "signSGD: Compressed Optimisation for
 //! Non-Convex Problems", ICML 2018.
@@ -45,7 +45,7 @@ pub(crate) static ENTRY: Entry = Entry {
 /// Means of smaller magnitude are ties, up to rounding.
 const TIE: f32 = 1.0 / 8192.0;
 
-/// The values that the bits 0 and 1 stand for.
+/// The values of the bits 0 and 1.
 const LEVELS: [f32; 2] = [-1.0, 1.0];
 
 /// The sign of each mean, 0 on a tie.

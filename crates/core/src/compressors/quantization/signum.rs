@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn signs_follow_the_running_mean() {
         let mut sender = Sender::new("signum:momentum=0.5", &[2]);
-        // z: 1, then 1/2·1 − 1/2·½ = ¼, then ⅛ − ½; the other element the other way round.
+        // z: 1, then 1/2·1 − 1/2·½ = ¼, then ⅛ − ½; the other element has the opposite signs.
         for (step, g, bits) in [(0, 2.0, 0b01), (1, -0.5, 0b01), (2, -1.0, 0b10)] {
             assert_eq!(sender.encode(step, &[g, -g]), [bits], "step {step}");
         }
@@ -95,7 +95,7 @@ mod tests {
         let Sender { mut encoder, tensor } = Sender::new("signum", &[2]);
         let refused = encoder.restore("", &state).unwrap_err().to_string();
         assert!(refused.contains("'velocity/t' has NaN at element 1"), "{refused}");
-        // A mean that comes from elsewhere, such as a device, is refused when it is used.
+        // A bad mean from outside, such as a device, is refused when it is used.
         encoder.set_array("t", Kept::Velocity, Some(vec![0.0, f32::NAN]));
         let encoded = encoder.encode(&tensor, 0, Floats::F32(&[1.0, 1.0]), &mut Vec::new());
         assert!(matches!(encoded, Err(Error::Overflow { index: 1, .. })), "{encoded:?}");

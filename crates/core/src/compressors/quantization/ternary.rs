@@ -1,9 +1,9 @@
 //! The common part of the ternary compressors: quartic packing, block by block.
 //!
 //! Quartic packing cuts a tensor into five contiguous fifths and packs one trit of each into a byte
-//! (see [`gradwire_bits::quartic`]). Here one block of each fifth is processed at a time, so that
+//! (see [`gradwire_bits::quartic`]). Encoding processes one block of each fifth at a time, so
 //! digits, gradient and residual stay in the first-level cache. Decoding takes longer pieces,
-//! because it reads and writes `out` once.
+//! because it reads and writes `out` only once.
 
 use std::ops::Range;
 
@@ -16,16 +16,15 @@ use crate::{BLOCK, Helpers, Source, Workspace};
 
 /// The quartic byte of five trits 0.
 const ZEROS: u8 = 121;
-/// The byte of five trits +1, the largest quartic byte. Larger bytes stand for runs, where runs are
-/// coded.
+/// The byte of five trits +1, the largest quartic byte. If runs are coded, larger bytes stand for
+/// them.
 const LARGEST_DIGIT: u8 = 242;
 
-/// The most bytes of a part that one of several threads works on, and of a piece that is decoded:
-/// the longer the stretches of the five fifths that are written in turn, the better the processor
-/// loads ahead.
+/// The most bytes of a thread's part, and of a decoded piece: the longer the stretches that are
+/// written in turn in the five fifths, the better the processor prefetches.
 const PART: usize = PART_ELEMENTS.div_ceil(5).next_multiple_of(BLOCK);
 
-/// The division of a tensor into five parts of equal length, of which the last may be shorter.
+/// The division of a tensor into five parts of equal length; the last may be shorter.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fifths {
     elements: usize,
@@ -45,8 +44,7 @@ impl Fifths {
     }
 
     /// Quantizes the tensor and appends the bytes, with or without zero-run code. `quantize`
-    /// receives the offset of a piece, the piece, and the digits, to each of which it appends a
-    /// trit.
+    /// receives the offset of a piece, the piece, and the digits, and appends a trit to each digit.
     pub(super) fn encode(
         &self,
         source: &mut Source<'_>,
@@ -111,13 +109,13 @@ impl Fifths {
             source.take(range.start, range.len(), |piece| {
                 quantize(range.start, piece, real, workspace);
             });
-            // Zero trits follow the end of the tensor, so that they extend runs of zeros.
+            // Zero trits follow the end of the tensor and extend runs of zeros.
             padding.iter_mut().for_each(|digit| *digit = 3 * *digit + 1);
         }
     }
 
     /// Adds `scale` times the trits of these bytes, with or without zero-run code. The helpers
-    /// share the work but for the expansion of runs.
+    /// share the work, except the expansion of runs.
     pub(super) fn decode_add(
         &self,
         mut bytes: &[u8],
@@ -149,7 +147,7 @@ impl Fifths {
                     }
                 }
             };
-            // Zeros for a long piece take longer than a small tensor.
+            // Zeroing a long piece takes longer than a small tensor.
             if self.len <= BLOCK {
                 add(&mut [0; BLOCK])
             } else {
@@ -232,8 +230,8 @@ impl Fifths {
         }
     }
 
-    /// Checks that the places past the end of the tensor hold zero trits. There are at most four of
-    /// them, so that they lie in the last four bytes.
+    /// Checks that the places past the end of the tensor hold zero trits. There are at most four,
+    /// so they are in the last four bytes.
     fn check_padding(&self, coded: &[u8]) -> Result<(), DecodeError> {
         let last = last_bytes(coded);
         let is_zero = |place: usize| {
@@ -254,7 +252,7 @@ fn pieces(bytes: Range<usize>, most: usize) -> impl Iterator<Item = (usize, usiz
     bytes.clone().step_by(most).map(move |start| (start, most.min(bytes.end - start)))
 }
 
-/// The last four bytes that run-coded bytes expand to, preceded by zero trits if there are fewer.
+/// The last four bytes of expanded run-coded bytes, preceded by zero trits if there are fewer.
 fn last_bytes(coded: &[u8]) -> [u8; 4] {
     let mut last = [ZEROS; 4];
     let bytes = coded.iter().rev().flat_map(|&byte| match byte {

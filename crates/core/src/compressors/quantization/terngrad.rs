@@ -1,18 +1,18 @@
 //! `terngrad`: stochastic rounding to three values; without clipping the expectation is the
 //! gradient.
 //!
-//! With `M` the largest absolute value after clipping, an element becomes `sign(c)·M` with
-//! probability `min(|c| / M, 1)` and 0 otherwise. Clipping limits |c| to `clip` standard deviations
-//! of the tensor, so that one large element does not make all others improbable.
+//! An element becomes `sign(c)·M` with probability `min(|c| / M, 1)` and 0 otherwise; `M` is the
+//! largest absolute value after clipping. Clipping limits |c| to `clip` standard deviations of the
+//! tensor, so one large element does not make all others improbable.
 //!
 //! - **Message**: `M` as f32, then the trits, five to a byte in the
 //!   [quartic](gradwire_bits::quartic) code: 1.6·d + 32 bits. With `code=huffman` runs of five
-//!   zeros are [coded](gradwire_bits::zero_run) as in `3lc`; then follow the number of bytes as
-//!   varint and these bytes in [Huffman code](gradwire_bits::huffman), where that is shorter.
+//!   zeros are [coded](gradwire_bits::zero_run) as in `3lc`; then the number of bytes follows as
+//!   varint, and these bytes, in [Huffman code](gradwire_bits::huffman) if that is shorter.
 //! - **Which code**: the table has bits per trit, for independent trits with a fraction z of zeros.
-//!   Huffman code alone takes at least a fifth of a bit, runs alone leave other bytes unchanged,
-//!   and both together work for all z. Clipping at 2.5 standard deviations makes two thirds of
-//!   normally distributed elements zero; without clipping nearly all are zero.
+//!   Huffman code alone takes at least a fifth of a bit, and runs alone leave other bytes
+//!   unchanged; both together work for all z. Clipping at 2.5 standard deviations makes two thirds
+//!   of normally distributed elements zero; without clipping nearly all are zero.
 //!
 //!   | z | entropy | Huffman | runs | runs, then Huffman |
 //!   |---|---|---|---|---|
@@ -23,22 +23,22 @@
 //!   | 0.95 | 0.336 | 0.386 | 0.650 | 0.385 |
 //!   | 0.99 | 0.091 | 0.235 | 0.226 | 0.113 |
 //!   | 0.999 | 0.012 | 0.204 | 0.125 | 0.025 |
-//! - **Range**: clip ≥ 0, in standard deviations; 0 is no clipping, which is 3LC's comparator
-//!   "Stoch 3-value + QE". Without clipping the message is unbiased up to 2⁻²⁴·M, with variance
-//!   c·(M − c).
+//! - **Range**: clip ≥ 0, in standard deviations; 0 is no clipping: the "Stoch 3-value + QE" that
+//!   3LC compares with. Without clipping the message is unbiased up to 2⁻²⁴·M, with variance c·(M −
+//!   c).
 //! - **Draws**: element i uses the upper 24 bits of word i [for
 //!   rounding](crate::Rng::fill_rounding) of the sender's stream for the tensor and step.
 //! - **Error feedback**: off; with it, training diverges according to Lim et al. 2019, §3.1. Here
-//!   ResNet-8 gained 1.4 points by it, and the perplexity of an LSTM rose by 1.6 (one seed each,
+//!   ResNet-8 gained 1.4 points, and the perplexity of an LSTM rose by 1.6 (one seed each,
 //!   `results/grace-feedback`).
 //! - **Deviations**: 1.6 bits per trit instead of 2; each sender uses its own M, while the paper
 //!   optionally shares the largest one; σ is the root mean square deviation from the tensor's mean.
-//! - **Limits**: clipping is about 0 and σ about the mean, so it cuts most of a tensor whose mean
-//!   is larger than σ: of elements near 1 with σ = 10⁻⁵ each decodes to 2.5·10⁻⁵. A σ below 10⁻⁶ of
-//!   the root mean square counts as 0, and nothing is clipped then. Where M is subnormal,
-//!   thresholds are rounded to multiples of 2⁻¹⁴⁹, and probabilities with them.
+//! - **Limits**: clipping is around 0 but σ is around the mean, so clipping cuts most of a tensor
+//!   whose mean is larger than σ: elements near 1 with σ = 10⁻⁵ decode to 2.5·10⁻⁵. A σ below 10⁻⁶
+//!   of the root mean square counts as 0, and nothing is clipped then. If M is subnormal,
+//!   thresholds, and with them probabilities, are rounded to multiples of 2⁻¹⁴⁹.
 //! - **Cost**: 4 bytes per element for the maximum and σ, 4 for the draws; with `code=huffman` less
-//!   than one more.
+//!   than 1 more.
 //!
 //! Reference: Wen, Xu, Yan, Wu, Wang, Chen, Li: "TernGrad: Ternary Gradients to Reduce
 //! Communication in Distributed Deep Learning", NIPS 2017.
@@ -71,9 +71,9 @@ pub(crate) static ENTRY: Entry = Entry {
 };
 
 const HEADER: usize = 4;
-/// The number of byte values where runs of zeros are coded.
+/// The number of byte values if runs of zeros are coded.
 const BYTES: usize = 256;
-/// The part of a quartic byte that was appended last.
+/// The part whose trit is appended last to a quartic byte.
 const LAST_PART: usize = 4;
 
 crate::parameters! {
@@ -92,7 +92,7 @@ impl TernGrad {
         self.huffman.then(|| Alphabet::new(BYTES, true))
     }
 
-    /// The bytes of a message behind its scale, without Huffman code.
+    /// The bytes of a message after its scale, without Huffman code.
     fn bytes<'a>(
         &self,
         message: &'a [u8],
@@ -110,7 +110,7 @@ impl TernGrad {
             return source.abs_max();
         }
         let limit = (self.clip * source.moments().standard_deviation()) as f32;
-        // The standard deviation of a constant tensor is 0, but its elements are sent all the same.
+        // The standard deviation of a constant tensor is 0, but its elements are sent anyway.
         if limit > 0.0 { limit.min(source.abs_max()) } else { source.abs_max() }
     }
 }
@@ -132,11 +132,11 @@ fn put_coded(
     alphabet.write(workspace, message);
 }
 
-/// The bytes that symbols stand for.
+/// The bytes of symbols.
 #[derive(Debug, Default)]
 struct Coded(Vec<u8>);
 
-/// Reads what [`put_coded`] appends, `most` bytes at most.
+/// Reads the output of [`put_coded`], at most `most` bytes.
 fn take_coded<'a>(
     alphabet: Alphabet,
     mut message: &[u8],
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn clipping_is_in_standard_deviations() {
-        // Deviation 2, so that all eight elements reach M = 2; two places are padding.
+        // Deviation 2, so all eight elements reach M = 2; two places are padding.
         let gradient = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0];
         let message = encode("terngrad:clip=1", &gradient);
         assert_eq!(message, [0, 0, 0, 0x40, 241, 241]);
@@ -294,8 +294,8 @@ mod tests {
 
     #[test]
     fn huffman_worked_by_hand() {
-        // Runs of 14 bytes of five zeros: 255 three times, of which there is no stream. Lengths: a
-        // run of 255 symbols without a code is 110 0000000 1 1111111, and one bit 111 10000.
+        // Runs of 14 bytes of five zeros: 255 three times, without a stream. Lengths: a run of 255
+        // symbols without a code is 110 0000000 1 1111111, and one bit 111 10000.
         let zeros = [0.0; 5 * 42];
         let expected = [0, 0, 0, 0, 3, 0, 255, 255, 255];
         assert_eq!(encode("terngrad:code=huffman", &zeros), expected);
@@ -303,7 +303,7 @@ mod tests {
         let expected = [0, 0, 0, 0, 9, 1, 0b0000_0011, 0b1111_1100, 0b0011_1111, 0];
         let message = encode("terngrad:code=huffman", &zeros);
         assert_eq!(message, expected);
-        // Too few for lengths to pay: a byte of 2 0 1 2 0, and two of five zeros.
+        // Too few for code lengths to pay: a byte of 2 0 1 2 0, and two bytes of five zeros.
         let mut gradient = [0.0; 15];
         [gradient[0], gradient[3], gradient[9], gradient[12]] = [0.5, -0.5, 0.5, -0.5];
         let expected = [0, 0, 0, 0x3f, 2, 0, 162 + 9 + 6, 243];

@@ -1,32 +1,31 @@
 //! `thc`: the tensor rotated at random, rounded to integers that all ranks can add.
 //!
 //! A piece x of n elements becomes y = H·D·x / ℓ by a [rotation](crate::numeric::rotation) that all
-//! ranks share, where ℓ is the largest norm ‖x‖ of any rank. The elements of y are close to
-//! normally distributed with a deviation of at most 1. They are clipped to [−T, T], which is
-//! divided into g = 30 equal parts, and rounded at random to one of 2^b of the 31 borders, so that
-//! the expectation is the clipped value. The borders are integers 0 to 30 in a table, and an
-//! element's message is its index in this table. Sums of the integers are all that is needed to
-//! decode the mean: with m the mean of the integers, an element of y is m·2T / g − T, and the piece
-//! ℓ·D·H·y / n.
+//! ranks share; ℓ is the largest norm ‖x‖ of any rank. The elements of y are close to normally
+//! distributed with a deviation of at most 1. They are clipped to [−T, T], which is divided into
+//! g = 30 equal parts, and rounded at random to one of 2^b of the 31 borders, with the clipped
+//! value as expectation. A table has these borders as integers from 0 to 30, and an element's
+//! message is its index in the table. Sums of the integers suffice to decode the mean: if m is the
+//! mean of the integers, an element of y is m·2T / g − T, and the piece is ℓ·D·H·y / n.
 //!
-//! - **Message**: two rounds of all-reduce. In the first the norms of pieces, as f32, of which the
-//!   largest counts; in the second the indices of b bits, and the sums of integers on the way back,
-//!   of ⌈log2(30·ranks + 1)⌉ bits, 8 with up to eight ranks. No rank decodes before the last step.
+//! - **Message**: two rounds of all-reduce. The first takes the largest norms of pieces, as f32.
+//!   The second has indices of b bits and, on the way back, sums of integers of ⌈log2(30·ranks +
+//!   1)⌉ bits, 8 with up to eight ranks. No rank decodes before the last step.
 //! - **Aggregation**: rounds of all-reduce; ranks must have equal weights. Under other exchanges
-//!   each rank's message has its own norms and its indices, and is decoded alone.
+//!   each rank's message has its own norms and indices, and is decoded alone.
 //! - **Range**: 2 to 4 bits. T leaves out a share p of a normal distribution: 1/32 with 4 bits,
 //!   1/16 with 3, 1/4 with 2.
-//! - **Error**: of one rank 0.0203, 0.0592 and 0.181 of ‖x‖² with 4, 3 and 2 bits. Most of it is
-//!   noise, of which the mean over n ranks has an n-th.
-//! - **Error feedback**: on. It returns what was clipped.
+//! - **Error**: for one rank 0.0203, 0.0592 and 0.181 of ‖x‖² with 4, 3 and 2 bits. Most of it is
+//!   noise, which the mean over n ranks divides by n.
+//! - **Error feedback**: on. It returns the clipped part in later steps.
 //! - **Draws**: signs from the shared generator, stream 0; rounding from the rank's own generator,
 //!   stream 1.
 //! - **Limits**: a piece whose largest norm is below about 3·10⁻³⁹ or above 8·10³⁷ is not sent; it
 //!   stays in the residual.
 //! - **Deviations**: the paper rotates the whole tensor and shares one norm. It has 4 bits, g = 30
-//!   and p = 1/32; the p of 2 and 3 bits are those of the least error here. Tables have the least
-//!   error of normally distributed elements, as in the paper; where a table and its mirror image
-//!   are equal, the one with more entries below 15 was taken.
+//!   and p = 1/32; for 2 and 3 bits, p minimises the error here. Tables minimise the error for
+//!   normally distributed elements, as in the paper; of a table and its equally good mirror image,
+//!   the one with more entries below 15 is used.
 //! - **Cost**: 8 bytes per element for the sum, 8 for the norm and the rotation, 8 for the
 //!   residual; two rotations to encode, one to decode.
 //!
@@ -70,7 +69,7 @@ crate::parameters! {
 /// The number of equal parts of the range.
 const PARTS: f32 = 30.0;
 
-/// The largest norm of a piece that is sent. No element, decoded element or difference of these
+/// The largest norm of a piece that is sent. No element, decoded element or difference between them
 /// overflows.
 const LARGEST: f32 = f32::MAX / 4.0;
 
@@ -87,7 +86,7 @@ impl Scale {
         Self { entries, table: Table::new(entries), most }
     }
 
-    /// What an integer, or a mean of integers, decodes to.
+    /// The decoded value of an integer, or of a mean of integers.
     fn decode(&self, integer: f32) -> f32 {
         integer * (2.0 * self.most / PARTS) - self.most
     }
@@ -163,7 +162,7 @@ impl Thc {
     }
 
     /// Writes the indices of the pieces of a part that begins with element `start`, and subtracts
-    /// what they decode to.
+    /// their decoded values.
     fn quantize_part(
         &self,
         start: usize,
@@ -181,7 +180,7 @@ impl Thc {
         }
     }
 
-    /// Writes the indices of a piece, and subtracts what they decode to.
+    /// Writes the indices of a piece, and subtracts their decoded values.
     fn quantize(
         &self,
         piece: RotationPiece,
@@ -214,7 +213,7 @@ impl Thc {
     }
 }
 
-/// Replaces decoded elements of y by those of x.
+/// Replaces decoded elements of y by the elements of x.
 fn rotate_back(piece: &mut [f32], signs: &Signs, norm: f32) {
     signs.rotate_back(piece);
     // The length is a power of two, so this is exactly a division by it.
@@ -222,7 +221,7 @@ fn rotate_back(piece: &mut [f32], signs: &Signs, norm: f32) {
     piece.iter_mut().for_each(|x| *x = *x * scale * norm);
 }
 
-/// A norm and its inverse; both 0 if nothing is sent of the piece.
+/// A norm and its inverse; both 0 if the piece is not sent.
 fn usable(norm: f32) -> (f32, f32) {
     levels::invertible(if (0.0..=LARGEST).contains(&norm) { norm } else { 0.0 })
 }
@@ -232,7 +231,7 @@ fn elements(context: &Context<'_>) -> usize {
     context.shape.iter().product()
 }
 
-/// The number of pieces of a tensor, and of their elements with padding.
+/// The number of pieces of a tensor, and the number of their elements with padding.
 fn totals(elements: usize) -> [usize; 2] {
     let whole = elements / BLOCK;
     pieces(elements % BLOCK)
@@ -259,7 +258,7 @@ impl MultiRound for Thc {
         if parts.is_one() {
             return self.quantize_part(0, (corrected, addend), norms, context, own.get());
         }
-        // A last part with padding is no longer than the others.
+        // A last part with padding is at most as long as the others.
         let lists = corrected.chunks_mut(parts.len()).zip(addend.chunks_mut(parts.len()));
         helpers.share(parts.places().zip(lists), |(places, lists)| {
             self.quantize_part(places.start, lists, norms, context, &mut PieceBuffers::default());
@@ -283,7 +282,7 @@ impl MultiRound for Thc {
         if norms.iter().any(|&norm| norm < 0.0) {
             return Err(DecodeError::Corrupt("a norm is negative"));
         }
-        // The pieces of a part are no longer than it, but for a last one with padding.
+        // The pieces of a part are at most as long as the part, except a last one with padding.
         let unit = Unit { items: BLOCK, elements: BLOCK };
         workspace.helpers.add_in_parts(integers, unit, out, |start, integers, out| {
             self.add_part(start, integers, norms, (context.context, weight), out);
@@ -340,8 +339,8 @@ mod tests {
             let most = f64::from(*most);
             assert_eq!(entries.len(), 1 << bits);
             assert!((integral(-most, most, density) - (1.0 - p)).abs() < 1e-6, "{bits} bits");
-            // The least error of `count` entries that end with an integer, by what the entry before
-            // may be.
+            // The least error of `count` entries that end with an integer, over the choices for the
+            // entry before.
             let mut least = [f64::INFINITY; 31];
             least[0] = 0.0;
             for _ in 1..entries.len() {

@@ -5,24 +5,25 @@
 //! for five zeros by the [zero-run](gradwire_bits::zero_run) code. A larger sparsity multiplier `s`
 //! leaves more zeros, hence fewer bytes, and decodes the rest to a larger magnitude.
 //!
-//! - **Message**: `M` as f32, then the coded trits: from 0.11 to 1.6 bits an element, + 32. With
-//!   `zre=off` the runs stay uncoded: 1.6 bits always. An all-zero tensor takes 1/280 of its size.
-//! - **Range**: s in \[1, 2); below 2, M / 2 is below max|c|, so that at least one element of a
-//!   non-zero tensor is sent, unless max|c| is one of the least subnormal numbers and M rounds to
-//!   twice as much: 2⁻¹⁴⁹ with s from 1.5 on.
+//! - **Message**: `M` as f32, then the coded trits: from 0.11 to 1.6 bits per element, + 32. With
+//!   `zre=off` the runs stay uncoded: always 1.6 bits. An all-zero tensor takes 1/280 of its size.
+//! - **Range**: s in \[1, 2). Below 2, M / 2 is below max|c|, so at least one element of a non-zero
+//!   tensor is sent, unless max|c| is one of the least subnormal numbers and M rounds to twice as
+//!   much: 2⁻¹⁴⁹ with s from 1.5 on.
 //! - **Error**: at most M / 2 per element, which error feedback sends later.
 //! - **Error feedback**: on, β = γ = 1. The largest element is sent as s times its value and leaves
-//!   −(s − 1) times it. Near s = 2 almost all of it comes back with the other sign in the next
+//!   −(s − 1) times it. Near s = 2 almost all of it returns with the opposite sign in the next
 //!   message, and again in the one after: the update of such elements alternates and settles
-//!   slowly, by a factor of s − 1 a step. LeNet-5, which has no batch normalisation, diverged at
-//!   s = 1.9 with all of three seeds and at 1.75 with one of them; with the others it lost 0.1 ±
-//!   0.2 points (`results/3lc-table1/mnist-lenet5`). A smaller s helps, and a lower learning rate:
-//!   at half of it s = 1.9 trained and lost 3.4 ± 0.6 points in 400 steps (runs not kept).
-//! - **Deviations**: padding to a multiple of five adds zero trits, where the paper pads with the
-//!   digit 0, which stands for −1 and would spoil the last run of zeros; runs longer than 14 bytes,
-//!   which the paper leaves open, are cut from the left into runs of 14; M saturates at the largest
-//!   finite number.
-//! - **Cost**: 8 bytes per element for the maximum, 12 for the rest, and the message.
+//!   slowly, by a factor of s − 1 per step. LeNet-5, which has no batch normalisation, diverged at
+//!   s = 1.9 with all three seeds, and at 1.75 with one of them; with the others it lost 0.1 ± 0.2
+//!   points (`results/3lc-table1/mnist-lenet5`). A smaller s helps, and so does a lower learning
+//!   rate: at half the rate, s = 1.9 trained and lost 3.4 ± 0.6 points in 400 steps (runs not
+//!   kept).
+//! - **Deviations**: padding to a multiple of five adds zero trits; the paper pads with the digit
+//!   0, which means −1 and would spoil the last run of zeros. Runs longer than 14 bytes, which the
+//!   paper leaves open, are cut from the left into runs of 14. M saturates at the largest finite
+//!   number.
+//! - **Cost**: 8 bytes per element for the maximum, 12 for the rest, plus the message.
 //!
 //! Reference: Lim, Andersen, Kaminsky: "3LC: Lightweight and Effective Traffic Compression for
 //! Distributed Machine Learning", MLSys 2019, §3.

@@ -10,15 +10,15 @@ pub(super) fn len(elements: usize) -> usize {
     elements.div_ceil(8)
 }
 
-/// Appends a bit for each element, least significant first and 1 for elements ≥ 0, the last byte
-/// padded with zeros; subtracts the level of its sign from each element of a residual.
+/// Appends a bit per element, least significant first and 1 for elements ≥ 0, and pads the last
+/// byte with zeros. If there is a residual, subtracts from each element the level of its sign.
 pub(super) fn encode(
     source: &mut Source<'_>,
     [negative, positive]: [f32; 2],
     workspace: &mut Workspace,
     message: &mut Vec<u8>,
 ) {
-    // A block is a whole number of bytes, so that blocks join without shifting.
+    // A block is a whole number of bytes, so blocks join without shifts.
     const { assert!(BLOCK.is_multiple_of(8)) };
     source.append(workspace, message, |source, message| {
         let mut bits = [0; BLOCK / 8];
@@ -34,7 +34,7 @@ pub(super) fn encode(
             kernels::signs(block, bits);
             message.extend_from_slice(bits);
         };
-        // To take the elements stores the velocity in the same pass.
+        // Taking the elements stores the velocity in the same pass.
         match source.has_velocity() {
             true => source.take_short_blocks(|_, block| put(block)),
             false => source.peek_short_blocks(|_, block| put(block)),

@@ -51,7 +51,7 @@ pub(super) fn encode_piece(
     }
     let least = along / (size as f64 * kernels::sum_of_squares(decoded));
     signs.rotate_back(decoded);
-    // What is left of an element is finite, too.
+    // The residual of an element is finite, too.
     let room = (f32::MAX - source.abs_max()) / matrix::abs_max(decoded);
     let scale = enlarged(least, largest).min(room);
     source.take(start, len, |x| kernels::add_limited(x, decoded, scale, -1.0));
@@ -82,8 +82,7 @@ pub(super) fn add_piece(
     kernels::add_limited(out, &decoded[..piece.len], scale, weight);
 }
 
-/// The scale of a piece whose elements were divided by `largest`; 0 where all are 0 and there is
-/// none.
+/// The scale of a piece whose elements were divided by `largest`; 0 if all elements are 0.
 fn enlarged(scale: f64, largest: f32) -> f32 {
     let scale = if scale.is_finite() { scale * f64::from(largest) } else { 0.0 };
     scale.min(f64::from(f32::MAX)) as f32

@@ -1,4 +1,4 @@
-//! Rounding to the levels that suit normally distributed elements best.
+//! Rounding to the best levels for normally distributed elements.
 
 use gradwire_bits::kernels;
 
@@ -9,8 +9,7 @@ use crate::numeric::lloyd_max;
 pub(super) struct Quantizer {
     limits: [f32; 127],
     numbers: [f32; 256],
-    /// The number of positive levels, which is also what a negative value adds to its level's
-    /// number.
+    /// The number of positive levels, and the offset of negative levels' numbers.
     half: u16,
 }
 

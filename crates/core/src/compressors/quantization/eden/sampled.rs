@@ -12,7 +12,7 @@ use crate::{
     Context, Coverage, DecodeArgs, EncodeArgs, Floats, Residual, SCRATCH, Source, Workspace,
 };
 
-/// The stream of the positions. That of the signs is 0.
+/// The stream of the positions. The stream of the signs is 0.
 const POSITIONS: u32 = 1;
 
 /// A random sample, and how it is encoded.
@@ -21,7 +21,7 @@ pub(super) struct Sample {
     one_bit: Eden,
 }
 
-/// The values of a message that is decoded, and what one that is encoded left out.
+/// The values of a decoded message, and the errors of an encoded one.
 #[derive(Debug, Default)]
 struct SampleBuffers {
     values: Vec<f32>,
@@ -30,7 +30,7 @@ struct SampleBuffers {
 }
 
 impl Eden {
-    /// The sample that stands for a budget below one bit; `None` for other budgets.
+    /// The sample for a budget below one bit; `None` for other budgets.
     pub(super) fn sample(&self) -> Option<Sample> {
         let Self { bits, huffman } = *self;
         let positions = RandomK { ratio: bits, unbiased: false, independent: true };
@@ -53,7 +53,7 @@ impl Sample {
         self.draw(context, elements, workspace);
         let mut buffers = std::mem::take(workspace.own::<SampleBuffers>());
         let SampleBuffers { left, scratch, .. } = &mut buffers;
-        // Error feedback sends the other elements later. Without it those sent stand for all.
+        // Error feedback sends the other elements later. Without it, the sent ones stand for all.
         let keeps_residual = source.keeps_residual();
         let share = elements as f64 / self.kept(elements).max(1) as f64;
         let factor = if keeps_residual { 1.0 } else { share as f32 };
@@ -84,7 +84,7 @@ impl Sample {
         decoded
     }
 
-    /// Replaces `values` by those of a message, whose positions are in the workspace afterwards.
+    /// Replaces `values` by the values of a message, and leaves its positions in the workspace.
     fn decode(
         &self,
         message: &[u8],
@@ -115,7 +115,7 @@ impl Sample {
         self.one_bit.max_len_of_all(self.kept(elements))
     }
 
-    /// The most elements of a tensor whose sample has up to `most`.
+    /// The most elements of a tensor whose sample has up to `most` elements.
     pub(super) fn most_elements(&self, most: usize) -> usize {
         if most == 0 { 0 } else { fraction::largest(self.positions.ratio, most).min(MOST_ELEMENTS) }
     }
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn messages_have_one_bit_of_the_sampled_elements() {
-        // 0.3·10 000 elements: a block of 2048, and 952 in one of 1024.
+        // 0.3·10 000 elements: a block of 2048, and 952 in a block of 1024.
         assert_eq!(encode("eden:bits=0.3", &skewed(10_000)).len(), 2 * 4 + (2048 + 1024) / 8);
         assert_eq!(encode("eden:bits=0.1", &[3.0]).len(), 5);
         assert!(encode("eden:bits=0.1", &[]).is_empty());
@@ -156,7 +156,7 @@ mod tests {
         let decoded = round_trip("eden:bits=0.5", &[1.0; 4]);
         let sum: f32 = decoded.iter().sum();
         assert!((3.9..4.1).contains(&sum), "{decoded:?}");
-        // With error feedback the residual is what was not sent.
+        // With error feedback the residual is the unsent part.
         let kept = residual("eden:bits=0.5,ef=on", &[1.0; 4]);
         let sent = round_trip("eden:bits=0.5,ef=on", &[1.0; 4]);
         kept.iter().zip(&sent).for_each(|(kept, sent)| assert!((kept + sent - 1.0).abs() < 1e-6));

@@ -22,7 +22,7 @@ fn error(spec: &str, gradient: &[f32]) -> f64 {
 #[test]
 fn errors_are_those_of_the_paper() {
     let gradient = skewed(40 * BLOCK);
-    // Half of the elements have 2 bits, half 1: what is captured is the mean.
+    // Half of the elements have 2 bits, half 1: the captured share is the mean.
     let captured = |error: f64| 1.0 / (1.0 + error);
     let half = 1.0 / (0.5 * (captured(0.571) + captured(0.133))) - 1.0;
     for (bits, expected) in
@@ -90,7 +90,7 @@ fn messages_by_hand() {
     let message = encode("eden", &[3.0]);
     assert_eq!((message.len(), round_trip("eden", &[3.0])), (5, vec![3.0]));
     assert!((f32::from_le_bytes(*message.first_chunk().unwrap()) - 3.0 / 0.797_884_6).abs() < 1e-5);
-    // Of a tensor with one element that is not 0, all rotated elements have the same magnitude.
+    // If one element is non-zero, all rotated elements have the same magnitude.
     let mut one = [0.0; 64];
     one[5] = -2.0;
     let decoded = round_trip("eden", &one);

@@ -1,4 +1,4 @@
-//! What both orders of a message refuse.
+//! Checks that both orders of a message share.
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::TAGS;
@@ -7,7 +7,7 @@ use gradwire_bits::kernels::TAGS;
 pub(super) const INVALID: DecodeError =
     DecodeError::Corrupt("a value does not have its tag's magnitude");
 
-/// Checks that the bits of the last byte of tags that belong to no element are zero.
+/// Checks that the padding bits of the last byte of tags are zero.
 pub(super) fn check_padding(packed: &[u8], elements: usize) -> Result<(), DecodeError> {
     let used = elements % TAGS;
     if used != 0 && packed.last().is_some_and(|last| last >> (2 * used) != 0) {

@@ -21,7 +21,7 @@ fn bytes() -> Alphabet {
     Alphabet::new(BYTES, true)
 }
 
-/// The most bytes by which this form exceeds the other: one before each code.
+/// The most bytes by which this form exceeds the other: one per code.
 pub(super) const EXTRA: usize = 3;
 
 /// The most elements that fit in `len` bytes.
@@ -93,7 +93,7 @@ fn drop_signs(tags: &mut [u8], words: &[u32]) {
     }
 }
 
-/// Clears a list and reserves memory for all elements, so that later messages allocate nothing.
+/// Clears a list and reserves memory for all elements, so later messages allocate nothing.
 fn start<T>(list: &mut Vec<T>, elements: usize) {
     list.clear();
     list.reserve(elements);
@@ -123,7 +123,7 @@ fn select<T: Copy + Default>(
     out.truncate(at);
 }
 
-/// Adds what [`encode`] appends.
+/// Adds a message that [`encode`] appended.
 pub(super) fn decode_add(
     cuts: Cuts,
     message: &[u8],
@@ -179,7 +179,7 @@ fn read(mut message: &[u8], elements: usize, workspace: &mut Workspace) -> Resul
     Ok(())
 }
 
-/// How many tags are 1, 2 and 3.
+/// The numbers of tags 1, 2 and 3.
 fn counts(packed: &[u8]) -> [usize; 3] {
     const LOW: u64 = 0x5555_5555_5555_5555;
     let (words, rest) = packed.as_chunks();
