@@ -28,8 +28,8 @@ impl<'a> BitWriter<'a> {
         if self.filled >= 64 {
             self.out.extend_from_slice(&self.buffer.to_le_bytes());
             self.filled -= 64;
-            // Keeps the upper bits of the value, which did not fit. Width is below 64, and so is
-            // the shift.
+            // Keeps the upper bits of the value, which did not fit. The width and thus the shift
+            // are below 64.
             self.buffer = value >> (width - self.filled);
         }
     }

@@ -4,7 +4,7 @@
 //!
 //! Range: universes of up to 2^32 positions. Cost: 1 bit for each position of the universe,
 //! whatever the number and order of the encoded ones. [Rice codes](crate::rice) with their best
-//! parameter are shorter for random positions up to a rate of 0.38, where that parameter becomes 0
+//! parameter are shorter for random positions up to a rate of 0.38; there the parameter becomes 0,
 //! and they also cost a bit for each position of the universe. Dense bitmaps decode several times
 //! faster.
 //!
@@ -41,15 +41,14 @@ pub fn encode(positions: &[u32], universe: usize, out: &mut Vec<u8>) {
     set(positions, 0..universe, &mut out[start..]);
 }
 
-/// Sets the bits of `positions` in a part of a bitmap, which has a bit for each position of the
-/// range.
+/// Sets the bits of `positions` in a part of a bitmap, with one bit for each position of the range.
 ///
 /// # Panics
 /// If a position is outside the range, or the bits are too few.
 pub fn set(positions: &[u32], range: Range<usize>, bits: &mut [u8]) {
     assert!(len(range.len()) <= bits.len(), "the bits are those of the range");
     let (first, count) = (range.start, range.len());
-    // Bits gather in a word: each store to the same byte would wait for the one before.
+    // Gathers bits in a word: each store to the same byte would wait for the one before.
     let (mut word, mut gathered) = (0, 0u64);
     for &position in positions {
         let place = (position as usize).wrapping_sub(first);
@@ -63,7 +62,7 @@ pub fn set(positions: &[u32], range: Range<usize>, bits: &mut [u8]) {
     add(bits, word, gathered);
 }
 
-/// Adds the ones of `set` to a word of 64 bits; past the end `set` has none.
+/// Adds the ones of `set` to a word of 64 bits; past the end of `bits`, `set` has none.
 fn add(bits: &mut [u8], word: usize, set: u64) {
     let (words, rest) = bits.as_chunks_mut();
     match words.get_mut(word) {
@@ -88,10 +87,10 @@ pub fn count(bytes: &[u8], universe: usize) -> Result<usize, DecodeError> {
     Ok(in_words + rest.iter().map(|byte| byte.count_ones() as usize).sum::<usize>())
 }
 
-/// Appends the positions, in increasing order. Of a malformed bitmap it appends none.
+/// Appends the positions in increasing order. Appends nothing if the bitmap is malformed.
 ///
 /// # Errors
-/// Those of [`count`], and [`DecodeError::OutOfMemory`].
+/// The errors of [`count`], and [`DecodeError::OutOfMemory`].
 pub fn decode(bytes: &[u8], universe: usize, positions: &mut Vec<u32>) -> Result<(), DecodeError> {
     // The kernel writes whole registers past the end.
     positions.try_reserve(count(bytes, universe)? + 64)?;
@@ -105,7 +104,7 @@ mod tests {
     use alloc::vec;
     use proptest::prelude::*;
 
-    /// The positions of a bitmap. Nothing is appended of a malformed one.
+    /// The positions of a bitmap.
     fn positions(bytes: &[u8], universe: usize) -> Result<Vec<u32>, DecodeError> {
         let mut all = vec![7];
         let decoded = decode(bytes, universe, &mut all);

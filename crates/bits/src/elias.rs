@@ -161,7 +161,7 @@ impl Elias {
     ///
     /// # Errors
     /// `Truncated`, `OutOfMemory`, or `Corrupt` for padding that is not zero and for numbers of
-    /// more than 32 bits. What was appended is then unspecified.
+    /// more than 32 bits. The appended numbers are then unspecified.
     pub fn decode(
         self,
         bytes: &[u8],
@@ -184,8 +184,8 @@ impl Elias {
         reader.finish()
     }
 
-    /// Reads numbers by the table of several up to one whose code is too long, or close to the end.
-    /// Returns how many there are; numbers behind them may have been overwritten.
+    /// Reads numbers by the table of several, up to a code that is too long or close to the end.
+    /// Returns their number; numbers behind them may have been overwritten.
     fn read_several(self, reader: &mut BitReader<'_>, out: &mut [u32]) -> usize {
         let (table, mut next) = (&SEVERAL[self as usize], 0);
         while next + LOOKUPS * MOST + WRITTEN <= out.len() {
@@ -214,7 +214,7 @@ impl Elias {
 
 const TOO_LARGE: DecodeError = DecodeError::Corrupt("an Elias-coded number is too large");
 
-/// Reads up to 63 zeros, and not the one that follows.
+/// Reads up to 63 zeros, but not the one that follows.
 fn zeros(reader: &mut BitReader<'_>) -> Result<u32, DecodeError> {
     let mut all = 0;
     loop {
@@ -231,7 +231,7 @@ fn zeros(reader: &mut BitReader<'_>) -> Result<u32, DecodeError> {
     }
 }
 
-/// Reads a number of up to 64 bits, the highest first; bits past the end are zeros.
+/// Reads a number of up to 64 bits, the highest bit first; bits past the end are zeros.
 fn number(reader: &mut BitReader<'_>, width: u32) -> u64 {
     let mut part = |width: u32| {
         let bits = reversed(reader.peek(), width);

@@ -8,7 +8,7 @@ use core::fmt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// The bytes end before the message does.
+    /// The bytes end before the message.
     Truncated,
     /// Bytes follow the end of the message.
     Trailing {
@@ -17,7 +17,7 @@ pub enum DecodeError {
     },
     /// The bytes break a rule of the format, as described.
     Corrupt(&'static str),
-    /// There is no memory for what the bytes decode to.
+    /// There is no memory for the decoded content.
     OutOfMemory,
 }
 
@@ -40,7 +40,7 @@ impl From<TryReserveError> for DecodeError {
     }
 }
 
-/// Sets the length of a buffer to `len`, with copies of `value` where it grows.
+/// Sets the length of a buffer to `len`, and fills new elements with `value`.
 ///
 /// # Errors
 /// [`DecodeError::OutOfMemory`]; the buffer is then as it was.

@@ -47,7 +47,7 @@ pub fn pack(values: &[u32], width: u32, out: &mut Vec<u8>) {
 }
 
 /// Fills `values` from bytes that contain exactly these numbers. If the length of `bytes` is wrong,
-/// `values` does not change; padding that is not zero is detected after `values` has been filled.
+/// `values` does not change. Padding that is not zero is detected after `values` has been filled.
 ///
 /// # Panics
 /// If the width is above 32.
@@ -105,8 +105,7 @@ const EIGHTS: [(Pack, Unpack); 8] = [
     (pack_eights::<8>, unpack_eights::<8>),
 ];
 
-/// Appends eight numbers at a time, which are as many bytes as one has bits; returns the numbers
-/// that are left.
+/// Appends eight numbers at a time, which take `WIDTH` bytes; returns the remaining numbers.
 fn pack_eights<'a, const WIDTH: usize>(values: &'a [u32], out: &mut Vec<u8>) -> &'a [u32] {
     let (eights, rest) = values.as_chunks::<8>();
     for eight in eights {
@@ -124,7 +123,7 @@ fn pack_eights<'a, const WIDTH: usize>(values: &'a [u32], out: &mut Vec<u8>) -> 
     rest
 }
 
-/// The reverse of [`pack_eights`]; returns the bytes and the numbers that are left.
+/// The reverse of [`pack_eights`]; returns the remaining bytes and numbers.
 fn unpack_eights<'a, 'b, const WIDTH: usize>(
     bytes: &'a [u8],
     values: &'b mut [u32],

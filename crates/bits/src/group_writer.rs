@@ -1,40 +1,39 @@
-//! Writing of codes that were joined to groups.
+//! Writes codes that were joined into groups.
 
 use alloc::vec::Vec;
 
 use crate::kernels;
 
 /// The most bits of a group of codes. With the seven bits before them they leave the lowest byte of
-/// a word free, where the lengths of codes are.
+/// a word free for the lengths of codes.
 pub(crate) const GROUP_BITS: u32 = 49;
 /// More bytes than are put at once.
 pub(crate) const ROOM: usize = 1024;
 /// The most symbols whose codes, of at most 18 bits, are put at once.
 pub(crate) const CHUNK: usize = 256;
 
-/// Appends groups of bits to bytes, which fill from the lowest bit, without a branch for each
-/// group.
+/// Appends groups of bits to bytes, from the lowest bit up, without a branch for each group.
 pub(crate) struct GroupWriter<'a> {
     out: &'a mut Vec<u8>,
     buffer: Buffer,
     bits: Bits,
 }
 
-/// The bytes of the groups that are put at once, and those that the last word reaches past them.
+/// The bytes of the groups that are put at once, and the bytes past them in the last word.
 pub(crate) type Buffer = [u8; ROOM + 8];
 
 /// Bits that do not fill a byte yet.
 #[derive(Debug, Default)]
 pub(crate) struct Bits {
-    /// They are in the uppermost places; below them are other bits of any value.
+    /// The bits, in the uppermost places; the bits below may have any value.
     upper: u64,
     /// Their number, at most seven.
     filled: u32,
 }
 
 impl Bits {
-    /// Writes these bits and those of the [groups](GroupWriter::put) to the start of a buffer, as
-    /// far as they fill bytes; returns the number of bytes.
+    /// Writes these bits and the bits of the [groups](GroupWriter::put) to the start of a buffer,
+    /// as far as they fill bytes; returns the number of bytes.
     #[inline(always)]
     pub(crate) fn pack(
         &mut self,
@@ -46,8 +45,8 @@ impl Bits {
             upper = upper.wrapping_shr(width as u32) | bits;
             filled += width as u32 & 0xff;
             debug_assert!(end < ROOM, "more is put than there is room for");
-            // The remainder tells the compiler that there is room. Without any bits, those that are
-            // written are not kept.
+            // The remainder tells the compiler that there is room. Without any bits, the written
+            // ones are not kept.
             let (at, word) = (end % ROOM, upper.wrapping_shr(64 - filled));
             buffer[at..at + 8].copy_from_slice(&word.to_le_bytes());
             end = at + (filled / 8) as usize;
@@ -65,23 +64,23 @@ impl<'a> GroupWriter<'a> {
     }
 
     /// Appends groups of fewer than [`ROOM`] bytes in all, with the bits left before; more would
-    /// overwrite each other. Each has its bits in the uppermost places of the first number, the
-    /// first one lowest, and how many these are in the lowest byte of the second: at most
-    /// [`GROUP_BITS`]. Other bits, in the lowest byte of the first number and above that of the
-    /// second, may have any value.
+    /// overwrite each other. A group is two numbers: the first has its bits in the uppermost
+    /// places, the first bit lowest; the second has their count, at most [`GROUP_BITS`], in the
+    /// lowest byte. The lowest byte of the first number and the upper bytes of the second may have
+    /// any value.
     #[inline(always)]
     pub(crate) fn put(&mut self, groups: impl Iterator<Item = (u64, u64)>) {
         let end = self.bits.pack(groups, &mut self.buffer);
         self.out.extend_from_slice(&self.buffer[..end]);
     }
 
-    /// As [`put`](Self::put) of words that have both numbers in one.
+    /// As [`put`](Self::put), of words that combine both numbers.
     pub(crate) fn put_words(&mut self, words: &[u64]) {
         let end = kernels::pack_words(words, &mut self.bits, &mut self.buffer);
         self.out.extend_from_slice(&self.buffer[..end]);
     }
 
-    /// Appends the bits that are left; the last byte is padded with zeros.
+    /// Appends the remaining bits; the last byte is padded with zeros.
     pub(crate) fn finish(self) {
         let Bits { upper, filled } = self.bits;
         if filled > 0 {
@@ -101,7 +100,7 @@ mod tests {
         let mut writer = GroupWriter::new(&mut out);
         let word = |bits: u64, width: u32| bits << (64 - width) | u64::from(width);
         writer.put_words(&[word(0b101, 3)]);
-        // Nothing, and 49 ones, in two numbers that have other bits besides.
+        // Nothing, and 49 ones, in two numbers that have other bits as well.
         let ones = (!0 << 15 | 0xab, 0xab00 | 49);
         writer.put([(0x99, 0xff00), ones].into_iter());
         writer.put_words(&[word(0b0110, 4), word(0b1, 1)]);

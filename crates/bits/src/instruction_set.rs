@@ -1,8 +1,8 @@
 //! The instruction set that kernels use on this processor.
 
 /// The name of the instruction set that [kernels](crate::kernels) use here: on x86-64
-/// `avx512-vbmi2`, `avx512` or `avx2`; on older processors, and elsewhere, the name of the
-/// architecture, for which the scalar twins are compiled. All give the same bits.
+/// `avx512-vbmi2`, `avx512` or `avx2`; on older processors and elsewhere the architecture, for
+/// which the scalar twins are compiled. All give the same bits.
 pub fn instruction_set() -> &'static str {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     {

@@ -3,7 +3,7 @@
 //!
 //! Each code is a module, usable alone: functions, a `Code` that is fitted to counts ([`huffman`],
 //! [`tans`]), or an enum ([`elias`]). It appends to a `Vec<u8>`, and decodes untrusted bytes with
-//! every bound checked. The coded length can be computed without coding; that of tANS is an
+//! every bound checked. The coded length can be computed without coding; for tANS it is an
 //! estimate. The crate knows nothing of tensors.
 //!
 //! Without the standard library (`default-features = false`) it needs `alloc`, and kernels are

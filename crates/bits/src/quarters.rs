@@ -7,7 +7,7 @@ pub(crate) const STREAMS: usize = 4;
 /// The bytes of the lengths.
 pub(crate) const LENGTHS: usize = 4 * (STREAMS - 1);
 
-/// The parts of a list that the streams have.
+/// The parts of a list for the streams.
 pub(crate) fn quarters(symbols: &[u16]) -> [&[u16]; STREAMS] {
     let (length, mut rest) = (symbols.len().div_ceil(STREAMS), symbols);
     core::array::from_fn(|_| {
@@ -27,7 +27,7 @@ pub(crate) fn quarters_mut(symbols: &mut [u16]) -> [&mut [u16]; STREAMS] {
     })
 }
 
-/// Where the streams start.
+/// The starts of the streams.
 pub(crate) fn starts(bytes: &[u8]) -> Result<[usize; STREAMS], DecodeError> {
     let lengths = bytes.first_chunk::<LENGTHS>().ok_or(DecodeError::Truncated)?.as_chunks::<4>().0;
     let mut starts = [LENGTHS; STREAMS];

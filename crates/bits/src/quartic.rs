@@ -1,15 +1,15 @@
 //! Quartic code: five trits in a byte.
 //!
 //! The array of n trits in {−1, 0, 1} is divided into five contiguous parts p0 … p4 of L = ⌈n/5⌉
-//! elements, of which the last ones may be shorter, and byte j is 81·(p0\[j\]+1) + 27·(p1\[j\]+1) +
+//! elements; the last ones may be shorter. Byte j is 81·(p0\[j\]+1) + 27·(p1\[j\]+1) +
 //! 9·(p2\[j\]+1) + 3·(p3\[j\]+1) + (p4\[j\]+1). Neighbours in a part are in neighbouring bytes, so
 //! vector code packs and unpacks without shuffles.
 //!
 //! Cost: 8/5 = 1.6 bits per trit, 0.95 % above log2 3. Bytes are 0 to 242; five zeros make 121,
 //! whose runs the [zero-run code](crate::zero_run) shortens.
 //!
-//! Deviation: the padding past the end is the trit 0 (digit 1). The paper pads with the digit 0,
-//! which is the trit −1 and would break the run of zeros at the end of a sparse tensor.
+//! Deviation: the padding past the end is the trit 0 (digit 1). The paper pads with the digit 0;
+//! that is the trit −1, and would break the run of zeros at the end of a sparse tensor.
 //!
 //! Source: Lim, Andersen, Kaminsky: "3LC", MLSys 2019, §3.2.
 //!
@@ -130,7 +130,7 @@ mod tests {
         let large = DecodeError::Corrupt("a quartic byte is above 242");
         assert_eq!(unpack(&[121, 243], &mut trits), Err(large));
         let padding = DecodeError::Corrupt("padding is not zero");
-        // Six trits are three parts of two, so that the lower two digits of both bytes are padding.
+        // Six trits are three parts of two, so the lower two digits of both bytes are padding.
         for bytes in [[122, 121], [121, 120], [124, 121], [121, 118]] {
             assert_eq!(unpack(&bytes, &mut trits), Err(padding.clone()));
         }

@@ -9,7 +9,7 @@ pub(crate) fn room<T>(values: &mut Vec<T>, capacity: usize) {
     values.reserve(capacity.saturating_sub(values.len()));
 }
 
-/// The same for a capacity that comes from a message.
+/// The same for a capacity from a message.
 ///
 /// # Errors
 /// `OutOfMemory`.

@@ -1,9 +1,10 @@
 //! Rice code of positions: Golomb code of gaps with a power of two as modulus.
 //!
-//! Strictly increasing positions are encoded as gaps: the number of positions left out before each
-//! (for the first, counted from 0). A gap g with parameter b is g >> b ones, a zero, and the lowest
-//! b bits of g. If positions are chosen independently with probability p, gaps are geometric, and
-//! the code with the [parameter](optimal_parameter) b* is within a few per cent of their entropy.
+//! Strictly increasing positions are encoded as gaps: the number of positions between each and the
+//! previous one (for the first, counted from 0). A gap g with parameter b is g >> b ones, a zero,
+//! and the lowest b bits of g. If positions are chosen independently with probability p, gaps are
+//! geometric, and the code with the [parameter](optimal_parameter) b* is within a few per cent of
+//! their entropy.
 //!
 //! Range: universes of up to 2^32 positions, b up to 30. Cost: (g >> b) + 1 + b bits for each
 //! position, about 8.1 bits at p = 0.01.
@@ -34,10 +35,10 @@ use crate::{BitReader, DecodeError};
 
 /// The largest parameter; gaps fit in 32 bits.
 pub const MAX_PARAMETER: u32 = 30;
-/// The ones of a long code that are read at once. With fewer, the zero and the lower bits fit into
-/// a group of bits to write.
+/// The number of ones of a long code handled at once. With fewer, the zero and the lower bits also
+/// fit into a group of bits.
 const UNARY: u32 = 16;
-/// The most positions that are read at once.
+/// The most positions read at once.
 const READ: usize = 1024;
 
 /// The parameter for `count` of `universe` positions: b* = 1 + ⌊log2(ln(φ − 1) / ln(1 − p))⌋ with
@@ -92,7 +93,7 @@ pub fn encode(positions: &[u32], parameter: u32, out: &mut Vec<u8>) {
 }
 
 /// Appends the code of a part of strictly increasing positions, all at least `first`: the first gap
-/// is counted from there. So each part of a long list can be read without those before it.
+/// is counted from there. So each part of a long list can be read alone.
 ///
 /// # Panics
 /// If the positions do not increase or begin before `first`, or the parameter is above
@@ -108,7 +109,7 @@ pub fn encode_from(first: u32, positions: &[u32], parameter: u32, out: &mut Vec<
         for run in words.split(|&word| word == 0) {
             writer.put_words(run);
             at += 2 * run.len();
-            // Two that have no word, or the last of an odd number.
+            // Two positions without a word, or the last of an odd number.
             let end = positions.len().min(at + 2);
             put_each(
                 next.max(after(&positions[..at])),
@@ -128,7 +129,7 @@ fn after(positions: &[u32]) -> u64 {
     positions.last().map_or(0, |&last| u64::from(last) + 1)
 }
 
-/// Appends the codes of positions one by one. `next` is the least position that can come first.
+/// Appends the codes of positions one by one. `next` is the least possible first position.
 fn put_each(mut next: u64, positions: &[u32], parameter: u32, writer: &mut GroupWriter<'_>) {
     let mut put = |(bits, width): (u64, u32)| {
         writer.put_words(&[bits << (64 - width) | u64::from(width)]);
@@ -145,8 +146,8 @@ fn put_each(mut next: u64, positions: &[u32], parameter: u32, writer: &mut Group
     }
 }
 
-/// Appends `count` positions below `universe`, which increase, and returns the number of bytes
-/// read; bytes after the code are ignored. Each position takes at least one bit, so the time for an
+/// Appends `count` increasing positions below `universe`, and returns the number of bytes read;
+/// bytes after the code are ignored. Each position takes at least one bit, so the time for an
 /// untrusted `count` is bounded by the length of `bytes`.
 ///
 /// # Errors
@@ -179,13 +180,13 @@ pub fn decode(
     BitReader::at(bytes, place.bits).finish()
 }
 
-/// Reads a part of a list into `positions`, all of it. `bytes` is the code that [`encode_from`]
-/// wrote, and nothing else; `range` begins with the first position that was given there, and ends
-/// with the last position of the part, at most 2^32 − 1.
+/// Fills `positions` with a part of a list. `bytes` is exactly the code from [`encode_from`];
+/// `range` begins with the `first` given there, and ends with the last position of the part, at
+/// most 2^32 − 1.
 ///
 /// # Errors
-/// As [`decode`], and more bytes than the code has, or a range that ends after the last position.
-/// Some positions may already have been written.
+/// As [`decode`], and bytes after the code, or a range that ends after the last position. Some
+/// positions may already have been written.
 ///
 /// # Panics
 /// If the parameter is above [`MAX_PARAMETER`], or the range ends above 2^32.
@@ -208,7 +209,7 @@ pub fn decode_part(
     Ok(())
 }
 
-/// Reads as many positions as there is room for.
+/// Fills the room with positions.
 fn read_into(
     mut positions: &mut [u32],
     bytes: &[u8],
@@ -227,7 +228,7 @@ fn read_into(
     Ok(())
 }
 
-/// Reads a position whose code may be longer than a window, or reports what is wrong with it.
+/// Reads a position whose code may be longer than a window, or reports its fault.
 #[cold]
 fn read_one(
     bytes: &[u8],

@@ -1,7 +1,7 @@
 //! Variable-length integers: LEB128.
 //!
 //! A number is split into groups of 7 bits, the lowest first, one in each byte. The highest bit of
-//! a byte is 1 if another byte follows. Only the shortest form is valid, so that a number has one
+//! a byte is 1 if another byte follows. Only the shortest form is valid, so each number has one
 //! code. Range: all of `u64`. Cost: ⌈bits / 7⌉ bytes, 1 to 10.
 //!
 //! Source: "DWARF Debugging Information Format", version 5, 2017, §7.6.

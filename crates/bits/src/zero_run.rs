@@ -1,10 +1,9 @@
 //! Zero-run code: run-length code of the byte that stands for five zeros.
 //!
 //! [Quartic](crate::quartic) bytes are 0 to 242, and 121 stands for five zeros. This code copies
-//! bytes, except that `k` consecutive bytes 121, 2 ≤ k ≤ 14, become the single byte
-//! `243 + (k − 2)`. A longer run is split, from its start, into runs of 14 and a remainder; a
-//! remainder of one is the byte 121 itself. A coded sequence is thus at most as long as its input,
-//! and at least 1/14 of it.
+//! bytes, but `k` consecutive bytes 121, 2 ≤ k ≤ 14, become the single byte `243 + (k − 2)`. A
+//! longer run is split, from its start, into runs of 14 and a remainder; a remainder of one is the
+//! byte 121 itself. A coded sequence is thus at most as long as its input, and at least 1/14 of it.
 //!
 //! Decoding is total: any sequence of bytes expands to [`decoded_len`] bytes.
 //!
@@ -21,7 +20,7 @@ use run_bytes::{RUN, code};
 
 /// The number of coded bytes whose runs [`Decoder::fill`] finds at once.
 const WORD: usize = 64;
-/// The number of bytes that it writes at once; those past a run are overwritten.
+/// The number of bytes that it writes at once; bytes past a run are overwritten.
 const SPLAT: usize = 16;
 
 /// Encodes a sequence that arrives in pieces; runs may cross pieces.
@@ -124,9 +123,9 @@ impl<'a> Decoder<'a> {
         at
     }
 
-    /// Expands whole words of coded bytes while there is room to copy by registers, past the end of
-    /// what is copied. Where the runs are is found before the first is written, so that none waits
-    /// for the one before.
+    /// Expands whole words of coded bytes while there is room to copy whole registers, beyond the
+    /// copied bytes. All runs of a word are located before the first is written, so none waits for
+    /// the one before.
     fn fill_freely(&mut self, out: &mut [u8]) -> usize {
         let (mut at, mut read) = (0, 0);
         'words: while let Some(coded) = self.coded[read..].first_chunk::<{ WORD + SPLAT }>() {
@@ -138,7 +137,7 @@ impl<'a> Decoder<'a> {
                     break 'words;
                 };
                 let to = runs.trailing_zeros() as usize;
-                // Some are copied even where there are none: whether there are is hard to predict.
+                // Copies some bytes even if there are none: their presence is hard to predict.
                 let mut copied = 0;
                 loop {
                     let some = &coded[from + copied..from + copied + SPLAT];

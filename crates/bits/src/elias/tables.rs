@@ -1,5 +1,5 @@
-//! Tables of codes, which the compiler computes: to write small numbers, and to read one or several
-//! with short codes.
+//! Tables of codes, computed at compile time: to write small numbers, and to read one or several
+//! numbers with short codes.
 
 use super::bits::Elias;
 use crate::BitReader;
@@ -8,7 +8,7 @@ use crate::BitReader;
 pub(super) const SMALL: usize = 256;
 /// The width of an entry's code starts at this bit.
 pub(super) const WIDTH: u32 = 24;
-/// The number of bits of the longest code that is read from a table.
+/// The number of bits of the longest code in a reading table.
 pub(super) const SHORT: u32 = 8;
 
 /// By code and number: the bits, the first one lowest, and their count.
@@ -24,12 +24,12 @@ pub(super) static READ: [[u16; 1 << SHORT]; 3] =
 const BITS: u32 = 11;
 /// The most numbers of an entry, which are below 2^8.
 pub(super) const MOST: usize = 6;
-/// The numbers that are written for an entry: its own, and two that are overwritten.
+/// The numbers written for an entry: its own, and two that are overwritten.
 pub(super) const WRITTEN: usize = 8;
 /// The entries that one window of bits covers.
 pub(super) const LOOKUPS: usize = (BitReader::WINDOW / BITS) as usize;
 
-/// By code and the next bits: the numbers whose codes are whole among them, a byte each; then their
+/// By code and the next bits: the numbers whose whole codes they contain, a byte each; then their
 /// count, and in the uppermost byte the number of bits. 0 if the first code is longer.
 pub(super) static SEVERAL: [[u64; 1 << BITS]; 3] =
     [several_table(Elias::Gamma), several_table(Elias::Delta), several_table(Elias::Omega)];

@@ -152,7 +152,7 @@ proptest! {
     fn several_numbers_are_those_read_one_by_one(
         noise in prop::collection::vec(any::<u8>(), 0..200), sparse: bool, count in 0usize..900,
     ) {
-        // With few ones the codes of γ and δ are long, and those of ω short.
+        // With few ones the codes of γ and δ are long, and the codes of ω short.
         let noise: Vec<u8> =
             noise.iter().map(|byte| if sparse { byte & byte.rotate_left(3) } else { *byte }).collect();
         for elias in ALL {

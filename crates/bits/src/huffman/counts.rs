@@ -4,22 +4,20 @@ use crate::kernels;
 
 /// Alphabets up to this size are counted symbol by symbol.
 const FEW: usize = 16;
-/// Symbols of a block, which stays in the cache while each symbol of the alphabet is counted in it.
+/// Symbols of a block, which stays in the cache while each symbol of the alphabet is counted.
 const BLOCK: usize = 4096;
 
 /// Alphabets up to this size are counted in several tables.
 const SMALL: usize = 1024;
 
-/// The symbols that are counted before the tables are added up.
+/// The number of symbols to count before the tables are added up.
 const STRETCH: usize = 1 << 20;
 
-/// Tables of counts, with a line of the cache between them: stores to the same places of pages wait
-/// for each other.
+/// Tables of counts, one cache line apart: stores to the same places of pages wait for each other.
 #[repr(align(64))]
 struct Tables<const SIZE: usize, const TABLES: usize>([([u32; SIZE], [u32; 16]); TABLES]);
 
-/// Adds to each count how often its symbol occurs; counts stay at `u32::MAX` instead of
-/// overflowing.
+/// Adds the occurrences of each symbol to its count; counts saturate at `u32::MAX`.
 ///
 /// # Panics
 /// If a symbol has no count.
@@ -53,10 +51,10 @@ fn count_few(symbols: &[u16], counts: &mut [u32]) {
     }
 }
 
-/// Counts neighbours in separate tables: a processor that increments the same count twice in a row
-/// waits for the first increment to be stored.
+/// Counts neighbours in separate tables: a second increment of the same count waits until the first
+/// is stored.
 fn count_small<const SIZE: usize, const TABLES: usize>(symbols: &[u16], counts: &mut [u32]) {
-    // Below this the tables cost more than they save.
+    // With fewer symbols the tables cost more than they save.
     if symbols.len() < 4 * SIZE {
         return count_one_by_one(symbols, counts);
     }

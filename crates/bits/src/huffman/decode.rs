@@ -12,7 +12,7 @@ impl Code {
     ///
     /// # Errors
     /// `Truncated`, or `Corrupt` for padding that is not zero, and for symbols of an empty
-    /// alphabet. What is in `out` is then unspecified.
+    /// alphabet. The content of `out` is then unspecified.
     ///
     /// # Panics
     /// If the code was fitted instead of read.
@@ -25,8 +25,7 @@ impl Code {
         reader.finish()
     }
 
-    /// Whether there is a stream, from which `out` is to be filled; if not, the symbols are in
-    /// their places.
+    /// Whether there is a stream to fill `out` from; if not, fills in the symbols.
     pub(super) fn has_stream(&self, bytes: &[u8], out: &mut [u16]) -> Result<bool, DecodeError> {
         if let Some(symbol) = self.single {
             out.fill(symbol);
@@ -68,7 +67,7 @@ impl Code {
     }
 }
 
-/// Decodes groups of symbols, which fit in a window, and then the rest.
+/// Decodes groups of symbols that fit in a window, and then the rest.
 #[inline(always)]
 fn decode_groups<const GROUP: usize>(
     reader: &mut BitReader<'_>,

@@ -7,9 +7,9 @@ use crate::group_writer::{CHUNK, GROUP_BITS, GroupWriter};
 use crate::kernels::join_codes;
 
 impl Code {
-    /// Appends the symbols' codes; the last byte is padded with zeros. A symbol that has no code,
-    /// or is not in the alphabet, is a mistake: this panics, or writes nothing or the code of
-    /// another symbol.
+    /// Appends the symbols' codes; the last byte is padded with zeros. Symbols without a code, or
+    /// outside the alphabet, are not allowed: this panics, or writes nothing or the code of another
+    /// symbol.
     pub fn encode(&self, symbols: &[u16], out: &mut Vec<u8>) {
         if self.single.is_some() || self.longest == 0 {
             return;
@@ -23,7 +23,7 @@ impl Code {
         }
     }
 
-    /// Encodes with codes that a kernel joins.
+    /// Encodes with a kernel that joins codes.
     fn encode_short(&self, symbols: &[u16], mut writer: GroupWriter<'_>) {
         let mut words = [0; CHUNK / 4];
         let (fours, rest) = symbols.as_chunks();
@@ -34,7 +34,7 @@ impl Code {
         self.encode_groups::<1>(rest, writer);
     }
 
-    /// Encodes `GROUP` symbols together, whose codes have at most [`GROUP_BITS`].
+    /// Encodes `GROUP` symbols together; their codes have at most [`GROUP_BITS`].
     fn encode_groups<const GROUP: usize>(&self, symbols: &[u16], mut writer: GroupWriter<'_>) {
         let (groups, rest) = symbols.as_chunks::<GROUP>();
         for groups in groups.chunks(CHUNK / GROUP) {
@@ -51,7 +51,7 @@ impl Code {
         symbols.iter().fold((0, 0), |(codes, width): (u64, u64), &symbol| {
             let entry = self.entries[usize::from(symbol)];
             // Shifts by the lowest six bits of the entry: its length. The length itself is below
-            // what is used.
+            // the used bits.
             (codes.wrapping_shr(entry as u32) | entry, width.wrapping_add(entry))
         })
     }

@@ -1,16 +1,16 @@
 //! Optimal code lengths up to a limit.
 //!
-//! Lengths without a limit come first: Huffman's algorithm takes the two cheapest nodes, symbols or
-//! pairs, and makes a pair of them. Pairs arise in the order of their prices, so that both kinds
-//! are lists that are read from the front. If a length exceeds the limit, the package-merge
-//! algorithm follows, which takes ten times as long.
+//! Lengths without a limit come first: Huffman's algorithm joins the two cheapest nodes, symbols or
+//! pairs, into a pair. Pairs arise in the order of their prices, so both symbols and pairs are
+//! lists that are read from the front. If a length exceeds the limit, the package-merge algorithm
+//! follows, which takes ten times as long.
 //!
-//! Its problem is a coin collector's. A code of length l corresponds to coins of face value 1/2,
-//! 1/4, …, 1/2^l, each at the price of its symbol's count; the algorithm finds the cheapest set of
-//! coins of total value n − 1. Starting with the smallest value, it joins pairs of coins into
-//! packages, which compete with the coins of the next larger value. It selects the 2n − 2 cheapest
-//! items of the largest value, and with each package its pair. The length of a symbol's code is the
-//! number of its selected coins.
+//! Package-merge solves the coin collector's problem. A code of length l corresponds to coins of
+//! face value 1/2, 1/4, …, 1/2^l, each at the price of its symbol's count; the algorithm finds the
+//! cheapest set of coins of total value n − 1. Starting with the smallest value, it joins pairs of
+//! coins into packages, which compete with the coins of the next larger value. It selects the 2n −
+//! 2 cheapest items of the largest value; a package includes its pair. The length of a symbol's
+//! code is the number of its selected coins.
 
 use alloc::vec::Vec;
 
@@ -25,7 +25,7 @@ pub(super) struct Packages {
     pairs: Vec<u64>,
     /// Of each symbol in order, then of each pair: the pair it belongs to.
     parents: Vec<u32>,
-    /// The prices of the packages of the last face value, and of those of the current one.
+    /// The prices of the packages of the last face value and of the current one.
     packages: Vec<u64>,
     merged: Vec<u64>,
     /// For each face value, cheapest first: whether an item is a coin, not a package.
@@ -83,8 +83,7 @@ impl Packages {
         }
     }
 
-    /// Writes the lengths that are optimal without a limit, if none exceeds it. Returns whether
-    /// that is so.
+    /// Writes the optimal unlimited lengths, if none exceeds the limit. Returns whether it did.
     fn unlimited(&mut self, limit: u32, lengths: &mut [u8]) -> bool {
         let Self { order, pairs, parents, .. } = self;
         pairs.clear();
@@ -162,7 +161,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Two algorithms, two independent ways to the same lengths.
+        /// Two independent algorithms give the same lengths.
         #[test]
         fn both_algorithms_agree_where_the_limit_does_not_bind(
             counts in prop::collection::vec(prop_oneof![0..4u32, 1..40u32, 1..100_000u32], 2..300),

@@ -1,25 +1,25 @@
 //! Canonical, length-limited Huffman code of symbols below 2^16.
 //!
-//! A [`Code`] is fitted to the counts of symbols ([`fit`](Code::fit)), transmitted as its code
+//! A [`Code`] is fitted to the counts of symbols ([`fit`](Code::fit)), is transmitted as its code
 //! lengths ([`write`](Code::write), [`read`](Code::read)), and encodes and decodes symbols. Lengths
-//! are optimal among those up to the limit (package-merge). Codes are assigned in order of length,
-//! then of symbol. The first bit of a code comes first; bytes of the stream fill from the lowest
-//! bit. An alphabet with a single symbol needs no stream: the number of symbols suffices.
+//! are optimal within the limit (package-merge). Codes are assigned in order of length, then of
+//! symbol. The first bit of a code comes first; bytes of the stream fill from the lowest bit. An
+//! alphabet with a single symbol needs no stream: the number of symbols suffices.
 //!
-//! Many symbols are faster in [four streams](Code::encode_streams), each of a quarter of them. A
-//! decoder waits for each table entry before it knows where the next code starts, so it decodes
-//! four streams in turn.
+//! Long lists are faster in [four streams](Code::encode_streams) of a quarter each. A decoder waits
+//! for each table entry before it knows where the next code starts, so it decodes four streams in
+//! turn.
 //!
-//! Where a compressor of gradwire has `code=huffman`, the byte before a list of symbols says which
-//! form the list has: fixed width, this code in one stream or in four, or [tANS](crate::tans) where
-//! symbols are so frequent that it is shorter.
+//! With `code=huffman` in a compressor of gradwire, the byte before a list of symbols gives the
+//! form of the list: fixed width, this code in one stream or in four, or [tANS](crate::tans) if
+//! frequent symbols make it shorter.
 //!
 //! Range: alphabets of up to 2^16 symbols, lengths of up to [`MOST_BITS`] bits; with four streams
 //! [`STREAMS_BITS`] bits. Cost: at most one bit per symbol above the entropy; encoding looks up 8
 //! bytes per symbol (2 in alphabets of up to 256 symbols with codes of at most 12 bits), decoding 4
-//! bytes of a table of 4·2^longest bytes, at least 16 KiB. With four streams codes that are short
-//! are looked up in pairs, 8 bytes in a table of 32 KiB. A `Code` keeps its tables, so fitting
-//! again allocates nothing in a steady state.
+//! bytes of a table of 4·2^longest bytes, at least 16 KiB. With four streams, short codes are
+//! looked up in pairs, 8 bytes in a table of 32 KiB. A `Code` keeps its tables, so fitting again
+//! allocates nothing in a steady state.
 //!
 //! Sources: Huffman: "A Method for the Construction of Minimum-Redundancy Codes", Proc. IRE 40,
 //! 1952; Larmore, Hirschberg: "A fast algorithm for optimal length-limited Huffman codes", J. ACM
@@ -65,14 +65,14 @@ pub use streams::{STREAMS_BITS, STREAMS_EXTRA};
 pub const MOST_BITS: u32 = 18;
 /// The most symbols of an alphabet.
 pub const MOST_SYMBOLS: usize = 1 << 16;
-/// The least width of the decoding table's index. Tables of this width have a size known to the
-/// compiler, which then checks no index.
+/// The least width of the decoding table's index. The compiler knows the size of such tables and
+/// omits bounds checks.
 const TABLE_BITS: u32 = 12;
-/// The most symbols of an alphabet whose codes a kernel joins.
+/// The largest alphabet whose codes a kernel joins.
 const SHORT_SYMBOLS: usize = 256;
 
-/// The length limit for an alphabet of `symbols` symbols: 12 bits, so that the table stays in the
-/// first-level cache, or two more than a fixed-width code takes if that is larger.
+/// The length limit for an alphabet of `symbols` symbols: 12 bits, so the table stays in the
+/// first-level cache, or two more than a fixed-width code if that is larger.
 pub fn limit(symbols: usize) -> u32 {
     (symbols.max(2).next_power_of_two().ilog2() + 2).clamp(12, MOST_BITS)
 }
@@ -93,13 +93,13 @@ pub struct Code {
     /// the length of their codes in the lowest.
     pairs: Vec<u64>,
     longest: u32,
-    /// The symbol of an alphabet of one, whose code is never written.
+    /// The only symbol of an alphabet of one; its code is never written.
     single: Option<u16>,
     packages: Packages,
 }
 
 impl Code {
-    /// Reserves memory for alphabets of up to `symbols` symbols at their [`limit`], so that
+    /// Reserves memory for alphabets of up to `symbols` symbols at their [`limit`], so
     /// [`fit`](Self::fit) allocates nothing.
     pub fn reserve(&mut self, symbols: usize) {
         room(&mut self.lengths, symbols);
@@ -107,7 +107,7 @@ impl Code {
         self.packages.reserve(symbols, limit(symbols));
     }
 
-    /// Reserves memory for alphabets of up to `symbols` symbols at limits up to this one, so that
+    /// Reserves memory for alphabets of up to `symbols` symbols at limits up to this one, so
     /// [`read`](Self::read) allocates nothing.
     ///
     /// # Errors
@@ -158,7 +158,7 @@ impl Code {
         packed::write(&self.lengths, out);
     }
 
-    /// Reads the code lengths of `symbols` symbols that [`write`](Self::write) wrote with this
+    /// Reads the code lengths of `symbols` symbols written by [`write`](Self::write) with this
     /// limit or a lower one, and returns the number of bytes read. The code must not be used after
     /// an error.
     ///

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use crate::{BitReader, BitWriter, DecodeError};
 
-/// The length that the first one is compared with.
+/// The reference for the first length.
 const FIRST: u8 = 8;
 
 /// A unit of the encoding.

@@ -1,9 +1,9 @@
 //! Symbols in four streams.
 //!
-//! The first ⌈n/4⌉ of n symbols are the first stream, the next as many the second, and so on. The
+//! The first ⌈n/4⌉ of n symbols are the first stream, the next ⌈n/4⌉ the second, and so on. The
 //! lengths of the first three streams in bytes come first, a little-endian `u32` each, then the
-//! streams, each as [`Code::encode`] writes it. A decoder follows four chains of table entries at
-//! the same time, each of which waits for its last entry.
+//! streams, each as [`Code::encode`] writes it. A decoder follows four chains of table lookups at
+//! the same time; within a chain, each lookup waits for the one before.
 
 use alloc::vec::Vec;
 
@@ -15,12 +15,12 @@ use crate::{BitReader, DecodeError};
 
 /// The longest code that streams may have.
 pub const STREAMS_BITS: u32 = TABLE_BITS;
-/// The most bytes that streams take beyond those of a single stream: the lengths, and the padding
-/// of three of them.
+/// The most bytes beyond a single stream: the lengths, and the padding of three streams.
 pub const STREAMS_EXTRA: usize = LENGTHS + STREAMS - 1;
 /// The number of table entries that one window covers.
 const GROUP: usize = 4;
-/// Pairs are looked up if a lookup gives at least this many symbols on average: it takes longer.
+/// Pairs are looked up if a lookup gives at least this many symbols on average, because it takes
+/// longer.
 const WORTHWHILE: f32 = 1.6;
 
 const WRONG_LENGTH: DecodeError = DecodeError::Corrupt("a Huffman stream is longer than its codes");
@@ -91,10 +91,10 @@ impl Code {
         Ok(used)
     }
 
-    /// The average number of symbols that an entry of the table of pairs has, if symbols are as
-    /// frequent as their codes are short.
+    /// The average number of symbols in an entry of the table of pairs, if symbols have the
+    /// frequencies that their code lengths imply.
     fn symbols_per_lookup(&self) -> f32 {
-        // By length: how often a code has it.
+        // The number of codes by length.
         let mut shares = [0f32; STREAMS_BITS as usize + 1];
         for &length in self.lengths.iter().filter(|&&length| length > 0) {
             shares[usize::from(length)] += 1.0 / (1u32 << length) as f32;
@@ -106,7 +106,7 @@ impl Code {
         1.0 + both
     }
 
-    /// Fills the table of pairs, which has room, from that of single symbols.
+    /// Fills the table of pairs, which has room, from the table of single symbols.
     fn fill_pairs(&mut self) {
         self.pairs.clear();
         let table = &self.table;
@@ -142,7 +142,7 @@ fn decode_singles(
     for at in 0..groups {
         let windows = positions.map(|position| window(bytes, position));
         let [Some(a), Some(b), Some(c), Some(d)] = windows else { return at * GROUP };
-        // The mark tells afterwards by how many bits they were shifted.
+        // The mark shows afterwards by how many bits they were shifted.
         let mut bits = [a, b, c, d].map(|bits| bits | 1 << 63);
         for place in 0..GROUP {
             for i in 0..STREAMS {
@@ -159,7 +159,7 @@ fn decode_singles(
     groups * GROUP
 }
 
-/// Decodes symbols of each stream while all have whole words left, and returns the numbers of them.
+/// Decodes symbols of each stream while all have whole words left, and returns their numbers.
 fn decode_pairs(
     table: &[u64; 1 << TABLE_BITS],
     bytes: &[u8],
@@ -177,7 +177,7 @@ fn decode_pairs(
         for _ in 0..GROUP {
             for i in 0..STREAMS {
                 let entry = table[bits[i] as usize % table.len()];
-                // The second symbol is overwritten if it is none.
+                // The second symbol is overwritten if the entry has only one.
                 let Some(place) = parts[i].get_mut(done[i]..done[i] + 2) else { return done };
                 (place[0], place[1]) = ((entry >> 32) as u16, (entry >> 48) as u16);
                 done[i] += (entry >> 8 & 0xff) as usize;

@@ -117,8 +117,7 @@ fn lengths_under_a_tight_limit_are_optimal() {
 
 #[test]
 fn many_symbols_round_trip() {
-    // 2^16 symbols, the larger the rarer; an even alphabet; one whose codes are longer than 14
-    // bits.
+    // 2^16 symbols, larger ones rarer; a uniform alphabet; one with codes longer than 14 bits.
     let all: Vec<u16> = (0..=u16::MAX).collect();
     round_trip(&all, 1 << 16, limit(1 << 16));
     let mut skewed = all.clone();

@@ -14,12 +14,12 @@ use super::vectorised;
 /// Fills room with little-endian binary32 numbers. Returns the bits of the largest absolute value,
 /// as [`abs_max_bits`](super::abs_max_bits) does.
 ///
-/// For messages that caches cannot hold, let them be `streamed`: then stores bypass the caches,
-/// where the processor has AVX2 and the memory is aligned. That moves 8 bytes per element; usual
-/// stores read the memory that they write, and move 12.
+/// Set `streamed` for messages that caches cannot hold: stores then bypass the caches, if the
+/// processor has AVX2 and the memory is aligned. That moves 8 bytes per element; usual stores also
+/// read the memory that they write, and move 12.
 ///
 /// # Panics
-/// If the room is not that of the numbers.
+/// If the room is not the size of the numbers.
 pub fn f32_fill(values: &[f32], room: Room<'_>, streamed: bool) -> u32 {
     room.fill::<4>(values, if streamed { f32_stream } else { f32_write })
 }
@@ -29,7 +29,7 @@ pub fn f32_fill(values: &[f32], room: Room<'_>, streamed: bool) -> u32 {
 /// `streamed`, as [`f32_fill`] is, otherwise 8.
 ///
 /// # Panics
-/// If the room is not that of the patterns.
+/// If the room is not the size of the patterns.
 pub fn f16_fill(values: &[f32], room: Room<'_>, streamed: bool) -> u32 {
     room.fill::<2>(values, if streamed { f16_stream } else { f16_write })
 }
@@ -39,7 +39,7 @@ pub fn f16_fill(values: &[f32], room: Room<'_>, streamed: bool) -> u32 {
 /// `streamed`, as [`f32_fill`] is, otherwise 8.
 ///
 /// # Panics
-/// If the room is not that of the patterns.
+/// If the room is not the size of the patterns.
 pub fn bf16_fill(values: &[f32], room: Room<'_>, streamed: bool) -> u32 {
     room.fill::<2>(values, if streamed { bf16_stream } else { bf16_write })
 }
@@ -81,7 +81,7 @@ fn is_aligned(out: &Unwritten) -> bool {
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 type Groups<const BYTES: usize> = unsafe fn(&[[f32; 16]], &mut [[MaybeUninit<u8>; BYTES]]) -> u32;
 
-/// Writes whole groups of sixteen with `groups`, and what is left with `rest`: all of `out`, which
+/// Writes whole groups of sixteen with `groups`, and the remainder with `rest`. Fills `out`, which
 /// has `BYTES` bytes for sixteen values.
 ///
 /// # Safety
@@ -95,7 +95,7 @@ unsafe fn stream<const BYTES: usize>(
 ) -> u32 {
     let (whole, last) = values.as_chunks();
     let (done, end) = out.split_at_mut(BYTES * whole.len());
-    // SAFETY: those of this function; the first group is where `out` begins.
+    // SAFETY: the conditions of this function; the first group is at the start of `out`.
     let largest = unsafe { groups(whole, done.as_chunks_mut().0) };
     largest.max(rest(last, end))
 }
@@ -185,8 +185,8 @@ mod streamed {
         largest_of(largest)
     }
 
-    /// The patterns of eight numbers, as `bf16_pattern` makes them; unless they are limited, those
-    /// of numbers up to the largest bfloat16.
+    /// The patterns of eight numbers, as by `bf16_pattern`. Unless `LIMITED`, no number is above
+    /// the largest bfloat16.
     #[target_feature(enable = "avx2")]
     #[inline]
     fn bf16_patterns<const LIMITED: bool>(bits: __m256i) -> __m256i {
@@ -214,8 +214,8 @@ mod streamed {
     }
 
     /// # Safety
-    /// `out` is aligned to 16 bytes, and 32 bytes of it may be written. Only behind a fence, other
-    /// threads see these bytes as they see those of usual stores.
+    /// `out` is aligned to 16 bytes, and 32 bytes of it may be written. Other threads see these
+    /// bytes like usual stores only after a fence.
     #[target_feature(enable = "avx2")]
     #[inline]
     unsafe fn put(bytes: __m256i, out: *mut __m128i) {
@@ -265,7 +265,7 @@ fn f32_write_scalar(values: &[f32], out: &mut Unwritten) -> u32 {
 }
 
 /// The compiler turns the scalar loop into a call of `memcpy`, which may be [slow](super::copy()),
-/// and a second pass for the largest; but not a loop with two stores.
+/// and a second pass for the largest; but not for a loop with two stores.
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 #[target_feature(enable = "avx2")]
 fn avx2_f32_write(values: &[[f32; 16]], out: &mut [[MaybeUninit<u8>; 64]]) -> u32 {
@@ -466,8 +466,8 @@ mod tests {
 
     #[test]
     fn streamed_numbers_are_the_numbers() {
-        // The second is the least that bfloat16 would round to infinity, the third the largest
-        // binary32.
+        // The second is the least number that bfloat16 would round to infinity, the third the
+        // largest binary32.
         for large in [f32::from_bits(0x7f7f_7fff), f32::from_bits(0x7f7f_8000), f32::MAX] {
             for value in [large, -large] {
                 let mut message = Vec::with_capacity(64);

@@ -76,8 +76,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// `out += weight·x` with x = scale·value, which is limited to finite numbers, elementwise, up
-    /// to the shorter length. A NaN stays one. Moves 12 bytes per element.
+    /// `out += weight·x` with x = scale·value, limited to finite numbers, elementwise, up to the
+    /// shorter length. A NaN stays a NaN. Moves 12 bytes per element.
     pub fn add_limited / add_limited_scalar(
         out: &mut [f32],
         values: &[f32],

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use super::Side;
 
 /// Appends the values of a side that are above `low` but not above `high`, in order, and returns
-/// how many are above `high`. Values of both sides are compared by their absolute values, those
-/// below zero by their negatives; NaN is neither.
+/// how many are above `high`. `Both` compares absolute values, and `Below` the negatives of values;
+/// NaN is neither.
 pub fn values_between(
     values: &[f32],
     side: Side,
@@ -103,7 +103,7 @@ mod avx2 {
         taken: &mut Vec<f32>,
     ) -> usize {
         let [low, high] = limits.map(|limit| _mm256_set1_ps(limit));
-        // No value up to the lower limit is taken or counted. `min` ignores a limit that is NaN.
+        // Values up to the lower limit are neither taken nor counted. `min` ignores a NaN limit.
         let least = _mm256_set1_ps(limits[0].min(limits[1]));
         let (kept, flipped) = side.masks();
         let (kept, flipped) = (_mm256_set1_epi32(kept as i32), _mm256_set1_epi32(flipped as i32));
@@ -120,7 +120,7 @@ mod avx2 {
             if _mm256_movemask_ps(any) == 0 {
                 continue;
             }
-            // Without a branch for each eight, which would often be mispredicted.
+            // No branch for each eight, which would often be mispredicted.
             for eight in eights {
                 // SAFETY: the array holds the eight floats that are read. The caller has reserved
                 // room for all values and more than a register. The length grows by the number of

@@ -1,4 +1,4 @@
-//! Selection of elements that are near the largest of their bin.
+//! Selection of elements near the largest of their bin.
 //!
 //! A bin is a run of consecutive elements of fixed length; the last may be shorter.
 
@@ -99,7 +99,7 @@ mod avx512 {
             let mut at = if limit > 0.0 { start } else { end };
             let limit = _mm512_set1_ps(limit);
             // Stores whole registers without a branch: about every second one has selected
-            // elements, which a branch would mispredict.
+            // elements, so a branch would be mispredicted.
             positions.reserve(end - at + 16);
             let (found, mut len) = (positions.as_mut_ptr(), positions.len());
             while at < end {
@@ -113,7 +113,7 @@ mod avx512 {
                 };
                 // Multiplies, then adds, without fusing, as the scalar twin does.
                 let sum = _mm512_abs_ps(_mm512_add_ps(x, _mm512_mul_ps(weight, g)));
-                // Lanes that were masked out hold 0, which is not sent.
+                // Masked lanes hold 0, which is not sent.
                 let mask = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(sum, limit)
                     & _mm512_test_epi32_mask(abs(x), abs(x));
                 let first = _mm512_set1_epi32(base.wrapping_add(at as u32) as i32);
@@ -176,7 +176,7 @@ mod avx2 {
                 // Multiplies, then adds, without fusing, as the scalar twin does.
                 let sum = _mm256_add_ps(x, _mm256_mul_ps(weight, g));
                 let large = _mm256_cmp_ps::<_CMP_GE_OQ>(_mm256_andnot_ps(sign, sum), limit);
-                // Lanes that were masked out hold 0, which is not sent.
+                // Masked lanes hold 0, which is not sent.
                 let sent = _mm256_and_ps(large, _mm256_cmp_ps::<_CMP_NEQ_UQ>(x, zero));
                 let mask = _mm256_movemask_ps(sent) as u8;
                 let first = _mm256_set1_epi32(base.wrapping_add(at as u32) as i32);

@@ -2,27 +2,26 @@
 
 use super::vectorised;
 
-/// The number of lower bits of a pattern, which do not select the cell.
+/// The number of lower bits of a pattern that do not select the cell.
 const SHIFT: u32 = 17;
-/// The number of lower bits of an entry, which hold a limit; it may be above every pattern of the
-/// cell.
+/// The number of lower bits of an entry, which hold a limit; the limit may be above every pattern
+/// of the cell.
 const LIMIT: u32 = SHIFT + 1;
 
-/// A codebook of up to 129 magnitudes in increasing order, the first of which is 0. Negative
-/// numbers have up to 128 of them: byte p and byte 128 + p are a pair, except that 128 is the last
-/// magnitude.
+/// A codebook of up to 129 increasing magnitudes, starting with 0. Negative numbers have up to 128
+/// of them: byte p and byte 128 + p are a pair, except that byte 128 is the last magnitude.
 #[derive(Debug, Clone)]
 pub struct Codebook {
     /// The first cell of the table. A cell is 1/64 of the distance between two powers of two.
     first: u32,
-    /// By cell: the number of magnitudes below it, and the lower bits of the pattern from which on
-    /// it is one more.
+    /// By cell: the number of magnitudes below it, and the lower bits of the pattern from which the
+    /// number is one more.
     cells: [u32; 2048],
 }
 
 impl Codebook {
-    /// Creates a codebook from `limits`: the numbers from which on each magnitude except the first
-    /// is the nearest. Limits increase, are at least 2^−22, and are in different cells.
+    /// Creates a codebook from `limits`: the least number nearest to each magnitude except the
+    /// first. Limits increase, are at least 2^−22, and are in different cells.
     ///
     /// # Panics
     /// If the limits break these rules.
@@ -87,8 +86,8 @@ vectorised! {
     }
 }
 
-/// Adds one of eight numbers to each element: that of the three lower bits of its symbol. Processes
-/// the shorter length.
+/// Adds one of eight numbers to each element, selected by the three lower bits of its symbol.
+/// Processes the shorter length.
 pub fn few_numbers_add(symbols: &[u16], numbers: &[f32; 8], out: &mut [f32]) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     if super::level::Level::Avx2.is_used() {

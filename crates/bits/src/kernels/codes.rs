@@ -1,16 +1,15 @@
 //! Codes of symbols, looked up and joined four at a time.
 //!
-//! A word is a `u64` that contains one code, or several that were joined. The bits of the codes are
-//! the uppermost ones of the word, the bit that comes first lowest; their number is in the lowest
-//! byte. To append a code to a word, the bits of the word are shifted right by the length of the
-//! code, and the bits of the code are added with an "or".
+//! A word is a `u64` with one code or several joined codes. Their bits are at the top of the word,
+//! the first bit lowest; their number is in the lowest byte. To append a code to a word, shift the
+//! bits of the word right by the length of the code, and add the bits of the code with an "or".
 
 use super::vectorised;
 use crate::group_writer::{Bits, Buffer};
 
 /// The most symbols that have short codes.
 const SYMBOLS: usize = 256;
-/// The most bits of a short code, so that it and its length have two bytes.
+/// The most bits of a short code, so a code with its length takes two bytes.
 const MOST_BITS: u32 = 12;
 
 /// Codes of at most 12 bits for symbols of one byte, prepared for [`join_codes`].
@@ -29,8 +28,8 @@ impl Default for ShortCodes {
 }
 
 impl ShortCodes {
-    /// Replaces all codes by those of these words, the first of which is that of symbol 0. Symbols
-    /// beyond the last have codes without bits.
+    /// Replaces all codes by the codes in these words, the first for symbol 0. Symbols beyond the
+    /// last get codes without bits.
     ///
     /// # Panics
     /// If there are more than 256 words, or a code has more than 12 bits.
@@ -98,9 +97,9 @@ fn joined(entries: [u16; 4]) -> u64 {
 }
 
 vectorised! {
-    /// Writes the bits of words, after those that did not fill a byte, as far as they fill bytes;
-    /// returns the number of bytes. Each word starts where the one before it ends, so each shift by
-    /// a length delays all words after it. With BMI2 that is one instruction.
+    /// Writes the bits of words, after the bits that did not fill a byte, as far as they fill
+    /// bytes; returns the number of bytes. Each word starts where the previous one ends, so each
+    /// shift by a length delays all words after it. With BMI2 a shift is one instruction.
     pub(crate) fn pack_words / packed(words: &[u64], bits: &mut Bits, buffer: &mut Buffer) -> usize {
         bits.pack(words.iter().map(|&word| (word, word)), buffer)
     }
@@ -162,14 +161,14 @@ mod avx512 {
     fn joined(entry: __m512i) -> __m512i {
         let length = _mm512_and_si512(entry, _mm512_set1_epi16(0xf));
         let code = _mm512_xor_si512(entry, length);
-        // The first of two codes in the upper half of 32 bits, then behind it the second, which is
-        // there.
+        // Moves the first of two codes to the upper half of 32 bits, and places the second, already
+        // there, behind it.
         let (behind, first) = (_mm512_srli_epi32::<16>(length), _mm512_slli_epi32::<16>(code));
         let second = _mm512_and_si512(code, _mm512_set1_epi32(0xffff << 16));
         let pair = _mm512_or_si512(_mm512_srlv_epi32(first, behind), second);
         let width = _mm512_add_epi32(behind, length);
-        // The same with two pairs. The lengths of the first ones are still in the upper half of the
-        // widths.
+        // The same with two pairs. The lengths of the first pairs are still in the upper half of
+        // the widths.
         let width = _mm512_and_si512(width, _mm512_set1_epi32(0xff));
         let (behind, first) = (_mm512_srli_epi64::<32>(width), _mm512_slli_epi64::<32>(pair));
         let second = _mm512_and_si512(pair, _mm512_set1_epi64(!0 << 32));
@@ -191,8 +190,7 @@ mod tests {
         let long = 0b1010_0000_0011;
         let mut codes = ShortCodes::default();
         codes.set(&[word(0b0, 1), word(0b01, 2), word(long, 12)]);
-        // The code of symbol 0x100 is that of 0, and 9 has none. Eight groups are processed
-        // together.
+        // Symbol 0x100 has the code of 0, and 9 has none. Eight groups are processed together.
         let three = [[0, 1, 2, 1], [2, 2, 2, 2], [0, 9, 0x100, 1]];
         let symbols: Vec<[u16; 4]> = three.into_iter().cycle().take(13).collect();
         let mut words = [7; 13];

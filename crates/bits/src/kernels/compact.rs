@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::vectorised;
 
-/// The values that are selected by a threshold t ≥ 0.
+/// The values that a threshold t ≥ 0 selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// Values above t and values below −t.
@@ -156,7 +156,7 @@ mod avx2 {
             if _mm256_movemask_ps(any) == 0 {
                 continue;
             }
-            // Without a branch for each eight, which would often be mispredicted.
+            // No branch for each eight, which would often be mispredicted.
             positions.reserve(32);
             taken.reserve(32);
             let mut at = base.wrapping_add(32 * i as u32);

@@ -2,8 +2,8 @@
 
 use core::arch::x86_64::*;
 
-/// For each mask the numbers of its bits that are 1, in increasing order, a byte each. The other
-/// bytes are 0 and unused.
+/// For each mask the indices of its set bits, in increasing order, a byte each. The other bytes are
+/// 0 and unused.
 const LANES: [u64; 256] = {
     let mut lanes = [0; 256];
     let mut mask = 0;

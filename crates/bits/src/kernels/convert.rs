@@ -6,7 +6,7 @@
 use super::vectorised;
 
 /// Converts groups of eight elements with the processor's instructions for binary16, if it has
-/// them. Gives the elements that are left.
+/// them. Returns the remaining elements.
 macro_rules! by_instruction {
     ($instructions:ident::$name:ident($from:expr, $to:expr $(, $more:expr)?)) => {{
         let len = $from.len().min($to.len());
@@ -271,7 +271,7 @@ mod tests {
         for (&pattern, value) in patterns.iter().zip(&values) {
             assert_eq!(value.to_bits(), f16_value(pattern).to_bits(), "{pattern:#x}");
         }
-        // Each number, and those halfway to the next and just beside that.
+        // Each number, the point halfway to the next, and its neighbours.
         for step in [0, 0x0fff, 0x1000, 0x1001] {
             let near: Vec<f32> =
                 values.iter().map(|x| f32::from_bits(x.to_bits().wrapping_add(step))).collect();

@@ -5,9 +5,9 @@ use core::arch::x86_64::*;
 
 /// Copies numbers. Processes the shorter length.
 ///
-/// From some kilobytes on, `memcpy` of GNU/Linux is one instruction (`rep movsb`). On a Zen 3 that
-/// takes ten times as long as a loop if source and destination are at nearly the same place of
-/// their pages, or if the destination is not aligned.
+/// For more than a few kilobytes, `memcpy` of GNU/Linux uses one instruction (`rep movsb`). On a
+/// Zen 3 it takes ten times as long as a loop if source and destination have nearly the same page
+/// offset, or if the destination is not aligned.
 pub fn copy(values: &[f32], out: &mut [f32]) {
     let len = values.len().min(out.len());
     let (values, out) = (&values[..len], &mut out[..len]);
@@ -21,7 +21,7 @@ pub fn copy(values: &[f32], out: &mut [f32]) {
     out.copy_from_slice(values);
 }
 
-/// The compiler turns a loop with one store into a call of `memcpy`, but not a loop with two.
+/// The compiler turns a loop with one store into a call of `memcpy`, but not one with two.
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 #[target_feature(enable = "avx2")]
 fn avx2_copy(values: &[[f32; 16]], out: &mut [[f32; 16]]) {

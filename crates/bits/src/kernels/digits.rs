@@ -16,7 +16,7 @@ vectorised! {
     /// Divides each number by `base`, and writes the remainder, its last digit. Processes the
     /// shorter length.
     ///
-    /// Exact for numbers below 2^10 and bases from 2 to 64; of others the result is some number.
+    /// Exact for numbers below 2^10 and bases from 2 to 64; otherwise the result is unspecified.
     pub(crate) fn take_digits / take_digits_scalar(numbers: &mut [u16], base: u16, digits: &mut [u16]) {
         // Rounded up: the quotient is exact while the number times base − 1 is below 2^16.
         let inverse = (1u32 << 16).div_ceil(u32::from(base.max(1))) as u16;

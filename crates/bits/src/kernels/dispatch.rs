@@ -1,4 +1,4 @@
-//! The choice of an instruction set for kernels that are plain loops.
+//! Selects the instruction set of kernels that are plain loops.
 
 /// Defines a kernel from a plain loop. The second name is the scalar twin, which is the loop
 /// itself. The first name is the entry, which runs the same loop compiled for AVX-512 or AVX2, and

@@ -6,10 +6,10 @@ use super::vectorised;
 const BELOW_ONE: f32 = 2_147_483_520.0;
 
 vectorised! {
-    /// Writes each value x that is drawn, and 0 for the others. x is drawn with probability |x| /
-    /// level (1 from the level up): if u·level < |x|, where u is the upper 31 bits of its random
-    /// word as a fraction in [0, 1), rounded to 24 significant bits. Below 2⁻¹²⁶ u·level is rounded
-    /// to a multiple of 2⁻¹⁴⁹, and probabilities with it. Processes the shortest length.
+    /// Writes each drawn value x, and 0 for the others. x is drawn with probability |x| / level (1
+    /// from the level up): if u·level < |x|, where u is the upper 31 bits of its random word as a
+    /// fraction in [0, 1), rounded to 24 significant bits. Below 2⁻¹²⁶ u·level, and thus the
+    /// probability, is rounded to a multiple of 2⁻¹⁴⁹. Processes the shortest length.
     pub fn drawn / drawn_scalar(values: &[f32], level: f32, random: &[u32], out: &mut [f32]) {
         for ((x, word), out) in values.iter().zip(random).zip(out) {
             // The largest word would be rounded to 1.
@@ -21,8 +21,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// The sum of the absolute values that are at most `limit`, and the number of the others. The
-    /// sum is in double precision and sixteen lanes, added from first to last on every processor.
+    /// The sum of the absolute values up to `limit`, and the number of the others. The sum is in
+    /// double precision and sixteen lanes, added from first to last on every processor.
     pub fn sum_up_to / sum_up_to_scalar(values: &[f32], limit: f32) -> (f64, usize) {
         let (mut sums, mut above) = ([0f64; 16], [0u32; 16]);
         let (groups, rest) = values.as_chunks::<16>();

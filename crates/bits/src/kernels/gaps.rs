@@ -1,7 +1,7 @@
 //! Gaps of increasing positions in [Rice code](crate::rice).
 //!
-//! A code starts where the one before it ends, so each shift by the length of a code delays all
-//! codes after it. With BMI2 that is one instruction.
+//! A code starts where the previous one ends, so each shift by the length of a code delays all
+//! codes after it. With BMI2 a shift is one instruction.
 
 use core::mem;
 
@@ -10,7 +10,7 @@ use crate::group_writer::GROUP_BITS;
 
 /// The most positions whose codes are joined at once.
 pub(crate) const JOINED: usize = 256;
-/// The most bits of a code that is joined to another one.
+/// The most bits of a code that is joined to another.
 pub(crate) const SHORT: u32 = GROUP_BITS / 2;
 
 /// The code of a gap (ones, a zero, and the lower bits; the first bit lowest), and its length. The
@@ -25,8 +25,8 @@ pub(crate) fn gap_code(gap: u32, parameter: u32) -> (u64, u32) {
 
 vectorised! {
     /// Writes the codes of each two positions as a [word](super::codes), or 0 if one of them has
-    /// more than [`SHORT`] bits. An odd number's last position has no word. `next` is the least
-    /// position that can come first. Returns whether all positions increase from there.
+    /// more than [`SHORT`] bits. With an odd number of positions, the last has no word. `next` is
+    /// the least possible first position. Returns whether all positions increase from there.
     pub(crate) fn join_gaps / joined(
         next: u64,
         positions: &[u32],
@@ -78,13 +78,13 @@ vectorised! {
     }
 }
 
-/// The most codes that are read until the window is filled again. Filling it for each code would
-/// delay the next one.
+/// The most codes read before the window is filled again. Filling it for each code would delay the
+/// next one.
 const BETWEEN: usize = 4;
 /// The largest parameter with which four codes rarely have more bits than the window.
 const FOUR: u32 = 10;
 
-/// How far positions were read.
+/// The progress of reading positions.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Place {
     /// The bits read.
@@ -95,8 +95,8 @@ pub(crate) struct Place {
 
 vectorised! {
     /// Reads positions below `universe`, and returns their number. Stops before a code that is
-    /// longer than a window, does not end within the bytes, or is that of a position past the
-    /// universe, or up to [`BETWEEN`] codes earlier.
+    /// longer than a window, ends past the bytes or gives a position past the universe, or up to
+    /// [`BETWEEN`] codes earlier.
     pub(crate) fn read_gaps / gaps_read(
         bytes: &[u8],
         parameter: u32,
@@ -133,15 +133,16 @@ impl<'a> Lane<'a> {
         Some(Self { window, universe, next: place.next, positions })
     }
 
-    /// Reads this many positions, if their codes are in the window, and there is room for them.
-    /// What the room has is overwritten in any case.
+    /// Reads this many positions, if their codes are in the window and there is room for them.
+    /// Overwrites the room in any case.
     #[inline(always)]
     fn read<const COUNT: usize>(&mut self, parameter: u32) -> bool {
         self.window.fill();
         let Some(group) = self.positions.first_chunk_mut::<COUNT>() else { return false };
         let low = (1u64 << parameter) - 1;
         let (mut inverted, mut next, mut width) = (self.window.inverted, self.next, 0);
-        // A code that is not whole gives a wrong position; whether all were is checked only once.
+        // An incomplete code gives a wrong position; whether all were complete is checked only
+        // once.
         for into in group {
             let ones = inverted.trailing_zeros();
             inverted = inverted.wrapping_shr(ones) >> 1;
@@ -162,7 +163,7 @@ impl<'a> Lane<'a> {
         true
     }
 
-    /// Moves the place behind what was read, and returns the number of positions.
+    /// Moves the place behind the read positions, and returns their number.
     #[inline(always)]
     fn finish(self, place: &mut Place, room: usize) -> usize {
         *place = Place { bits: self.window.position(), next: self.next };
@@ -170,12 +171,13 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// The next bits of bytes. They are added without a branch that depends on how many were skipped.
+/// The next bits of bytes. Refilling needs no branch on the number of skipped bits.
 struct Window<'a> {
-    /// The next bits, the first one lowest, each inverted: ones are counted as zeros, in one
+    /// The next bits inverted, the first one lowest: leading ones are then counted as zeros, in one
     /// instruction.
     inverted: u64,
-    /// How many of them count, up to 63; those above are zeros, or the inverted bits that follow.
+    /// The number of valid bits, up to 63; the bits above are zeros, or the inverted bits that
+    /// follow.
     filled: u32,
     /// The bytes that follow.
     rest: &'a [u8],
@@ -184,7 +186,7 @@ struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    /// Starts after this many bits; `None` if there are not as many.
+    /// Starts after this many bits; `None` if there are fewer.
     #[inline(always)]
     fn at(bytes: &'a [u8], bits: u64) -> Option<Self> {
         let rest = bytes.get((bits / 8) as usize..)?;
@@ -197,7 +199,7 @@ impl<'a> Window<'a> {
         })
     }
 
-    /// Adds bits, so that 56 count at least, if there are as many.
+    /// Adds bits until at least 56 are valid, if there are as many.
     #[inline(always)]
     fn fill(&mut self) {
         let room = (63 - self.filled) / 8;
@@ -223,7 +225,7 @@ impl<'a> Window<'a> {
     }
 }
 
-/// The last bytes, of which up to `room` count.
+/// The last bytes, up to `room` of them.
 #[cold]
 fn last(rest: &[u8], room: u32) -> (u64, u32) {
     let word = rest.iter().rev().fold(!0, |word, &byte| word << 8 | u64::from(byte));

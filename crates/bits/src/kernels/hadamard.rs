@@ -2,16 +2,16 @@
 
 use super::vectorised;
 
-/// Elements that are transformed within a register.
+/// Elements transformed within a register.
 const GROUP: usize = 16;
 
 /// The Walsh–Hadamard transform in place, not normalised: applied twice, it multiplies by the
-/// length. Element i of the result is the sum of the elements, each with the sign (−1)^(number of
+/// length. Element i of the result is the sum of the elements, each with the sign (−1)^(number of 1
 /// bits that i and its index have in common).
 ///
 /// The order of additions is the same on every processor: elements 1 apart are combined first, then
-/// 2 apart, then 4. It takes log2(length) additions an element; call it for blocks that stay in the
-/// first-level cache.
+/// 2 apart, then 4. It takes log2(length) additions per element; call it for blocks that stay in
+/// the first-level cache.
 ///
 /// # Panics
 /// If the length is not a power of two.
@@ -25,8 +25,8 @@ pub fn hadamard(values: &mut [f32]) {
     transform(values);
 }
 
-/// A random rotation, not normalised: flips the sign of element i where bit i mod 32 of word i / 32
-/// is 1, then applies the [transform](hadamard).
+/// A random rotation, not normalised: flips the sign of element i if bit i mod 32 of word i / 32 is
+/// 1, then applies the [transform](hadamard).
 ///
 /// # Panics
 /// If the length is not a power of two, or there are fewer words than one for 32 elements.
@@ -97,10 +97,10 @@ fn within_groups(groups: &mut [[f32; GROUP]]) {
 }
 
 vectorised! {
-    /// What is left of the transform when each group is transformed.
+    /// The rest of the transform after each group is transformed.
     fn across_groups / across_groups_scalar(values: &mut [f32]) {
         let mut half = GROUP;
-        // Two steps each time the elements are read.
+        // Two steps per read of the elements.
         while 4 * half <= values.len() {
             for four in values.chunks_exact_mut(4 * half) {
                 let (low, high) = four.split_at_mut(2 * half);
@@ -144,7 +144,7 @@ mod avx512 {
     /// Elements of a register.
     const LANES: usize = 16;
 
-    /// Whether these kernels are used: there is at least a register of elements.
+    /// Whether these kernels are used: for at least a register of elements.
     pub(super) fn takes(values: &[f32]) -> bool {
         values.len() >= LANES && super::super::level::Level::Avx512.is_used()
     }
@@ -173,8 +173,8 @@ mod avx512 {
         _mm512_castsi512_ps(_mm512_mask_xor_epi32(x, bits, x, sign))
     }
 
-    /// The transform in as few passes as sixteen registers allow: of 4096 elements in two. The
-    /// first applies `before` to the registers that it loads, the last `after` to those that it
+    /// The transform in as few passes as sixteen registers allow: two for 4096 elements. The first
+    /// pass applies `before` to the registers it loads, the last `after` to the registers it
     /// stores, each with the index of its first element.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     #[inline]
@@ -230,8 +230,8 @@ mod avx512 {
         }
     }
 
-    /// Combines elements `apart`, a multiple of a register's, and multiples of that up to half of
-    /// `REGISTERS` times.
+    /// Combines elements at the distance `apart`, a multiple of a register's length, and at
+    /// multiples of it up to half of `REGISTERS` times.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     #[inline]
     fn across<const REGISTERS: usize>(
@@ -245,8 +245,8 @@ mod avx512 {
             for column in (0..apart).step_by(LANES) {
                 let mut x = [_mm512_setzero_ps(); REGISTERS];
                 for (at, x) in x.iter_mut().enumerate() {
-                    // SAFETY: a column and the registers that are multiples of `apart` behind it
-                    // are within the block.
+                    // SAFETY: a column and the registers at multiples of `apart` behind it are
+                    // within the block.
                     *x = unsafe { _mm512_loadu_ps(start.add(column + at * apart)) };
                 }
                 butterflies(&mut x);
@@ -263,8 +263,7 @@ mod avx512 {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     #[inline]
     fn butterflies<const REGISTERS: usize>(x: &mut [__m512; REGISTERS]) {
-        // One loop for each distance, so that the compiler unrolls them, and keeps the registers in
-        // registers.
+        // One loop for each distance, so the compiler unrolls them and keeps `x` in registers.
         combine::<REGISTERS, 1>(x);
         combine::<REGISTERS, 2>(x);
         combine::<REGISTERS, 4>(x);
@@ -294,8 +293,8 @@ mod avx512 {
         step(x, _mm512_shuffle_f32x4::<0b01_00_11_10>(x, x), 0xff00)
     }
 
-    /// `other + x`, or `other − x` in the higher places. The product is exact, so it rounds as a
-    /// difference does.
+    /// `other + x`, or `other − x` in the higher places. The product is exact, so it rounds like a
+    /// difference.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     #[inline]
     fn step(x: __m512, other: __m512, higher: __mmask16) -> __m512 {
@@ -339,7 +338,7 @@ mod avx2 {
 }
 
 vectorised! {
-    /// Flips the sign of element i where bit i mod 32 of word i / 32 is 1.
+    /// Flips the sign of element i if bit i mod 32 of word i / 32 is 1.
     fn flip_signs / flip_signs_scalar(values: &mut [f32], words: &[u32]) {
         for (values, word) in values.chunks_mut(32).zip(words) {
             for (at, value) in (0u32..).zip(values) {
@@ -350,8 +349,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// Writes for each value how many `limits` the absolute value times `inverse` reaches, plus
-    /// `below` if the value is negative. Processes the shorter length.
+    /// Writes for each value the number of `limits` that the absolute value times `inverse`
+    /// reaches, plus `below` if the value is negative. Processes the shorter length.
     pub fn limits_reached / limits_reached_scalar(
         values: &[f32],
         inverse: f32,

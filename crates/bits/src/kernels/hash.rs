@@ -21,10 +21,10 @@ vectorised! {
 }
 
 vectorised! {
-    /// Writes for each of successive elements a column, below `columns`, and a sign, which is 0 or
-    /// the sign bit of a float. Of h, the upper half of the 64-bit hash of an element, the column
-    /// is h · columns >> 32 and the sign the lowest bit. The hash of the first element is `hash`,
-    /// and grows by `factor` from one to the next, wrapping. Processes the shorter length.
+    /// Writes a column, below `columns`, and a sign, 0 or the sign bit of a float, for each of
+    /// successive elements. With h the upper half of the element's 64-bit hash, the column is h ·
+    /// columns >> 32, and the sign is the lowest bit of h. The first element has the hash `hash`;
+    /// it grows by `factor` from one element to the next, wrapping. Processes the shorter length.
     pub fn columns_and_signs / columns_and_signs_scalar(
         hash: u64,
         factor: u64,

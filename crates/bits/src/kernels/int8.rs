@@ -2,9 +2,9 @@
 
 use super::vectorised;
 
-/// 1.5·2^23: adding it to a number of magnitude below 2^22 rounds that number to an integer, ties
-/// to even, which is then in the sum's low bits. A cast from float to integer saturates and costs
-/// fourteen times as much.
+/// 1.5·2^23: adding it to a number of magnitude below 2^22 rounds the number to an integer, ties to
+/// even, in the low bits of the sum. A cast from float to integer saturates and costs fourteen
+/// times as much.
 const ROUND: f32 = 12_582_912.0;
 
 vectorised! {
@@ -25,7 +25,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// Quantizes as [`int8_residual`] does, and leaves the values as they are.
+    /// Quantizes as [`int8_residual`] does, but leaves the values unchanged.
     pub fn int8_levels / int8_levels_scalar(values: &[f32], inverse: f32, out: &mut [i8]) {
         for (x, out) in values.iter().zip(out) {
             *out = rounded(*x * inverse).to_bits() as u8 as i8;

@@ -2,13 +2,13 @@
 
 use std::sync::LazyLock;
 
-/// An instruction set of x86-64; each includes those before it.
+/// An instruction set of x86-64; each includes the previous ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(dead_code, unreachable_pub, reason = "the feature `testing` exports and constructs it")]
 pub enum Level {
-    /// What every processor has: the scalar twins.
+    /// The instructions of every processor: the scalar twins.
     Baseline,
-    /// AVX2, and POPCNT, LZCNT, BMI1 and BMI2, which came before it or with it.
+    /// AVX2, with the earlier or simultaneous POPCNT, LZCNT, BMI1 and BMI2.
     Avx2,
     /// The AVX-512 subsets F, BW, DQ and VL (from Skylake-X and Zen 4 on).
     Avx512,
@@ -27,11 +27,11 @@ impl Level {
         if self > limit::LIMIT.get() {
             return false;
         }
-        // Kernels that take a few hundred elements at a time ask too often to detect again.
+        // Kernels on a few hundred elements ask too often for repeated detection.
         self <= *WIDEST
     }
 
-    /// The widest that this processor has, asked of it.
+    /// The widest that this processor has, by detection.
     fn detected() -> Self {
         use std::is_x86_feature_detected as has;
 

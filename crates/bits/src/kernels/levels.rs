@@ -15,21 +15,21 @@ pub struct Levels {
     pub step: f32,
 }
 
-/// 1.5·2^23: adding it to a number of magnitude below 2^22 rounds that number to an integer, ties
-/// to even, which is then in the sum's low bits.
+/// 1.5·2^23: adding it to a number of magnitude below 2^22 rounds the number to an integer, ties to
+/// even, in the low bits of the sum.
 const ROUND: f32 = 12_582_912.0;
 
-/// 2^24: the number of fractions that the upper bits of a random word count.
+/// 2^24: the number of fractions in the upper bits of a random word.
 const FRACTIONS: f32 = 16_777_216.0;
 
 vectorised! {
     /// Quantizes `values` to level ⌊t⌋ or ⌊t⌋ + 1 with t = value·inverse, clipped to the lowest and
-    /// the highest level. It chooses the upper level if the upper 24 bits of a random word, as a
+    /// the highest level. Chooses the upper level if the upper 24 bits of a random word, as a
     /// number in [0, 1), are below t − ⌊t⌋. Writes levels counted from the lowest one. A NaN
     /// becomes the lowest level. Processes the shortest length.
     ///
-    /// t has a precision of 2⁻²⁴: if levels are those of 8 bits, it is first rounded towards zero
-    /// to a multiple of 2⁻²⁴; otherwise t − ⌊t⌋ is rounded to an f32.
+    /// t has a precision of 2⁻²⁴: with 8-bit levels it is first rounded towards zero to a multiple
+    /// of 2⁻²⁴; otherwise t − ⌊t⌋ is rounded to an f32.
     pub fn stochastic_levels / stochastic_levels_scalar(
         values: &[f32],
         levels: Levels,
@@ -39,15 +39,14 @@ vectorised! {
         let Levels { least, most, inverse, .. } = levels;
         let clipped = |x: f32| {
             let t = x * inverse;
-            // A NaN compares false, and becomes the lowest level; its bits might not be those of
-            // any.
+            // A NaN compares false and becomes the lowest level; its bits might not be a level.
             let t = if t > least { t } else { least };
             if t > most { most } else { t }
         };
         let of_eight_bits = -128.0..=127.0;
         if of_eight_bits.contains(&least) && of_eight_bits.contains(&most) {
-            // Makes levels count from the lowest one, and adds all fractions, of which the word
-            // takes some away again.
+            // Makes levels count from the lowest one, and adds all fractions; the word subtracts
+            // some of them again.
             let all = ((FRACTIONS * -least) as i64 as u32).wrapping_add(FRACTIONS as u32 - 1);
             for ((x, word), symbol) in values.iter().zip(random).zip(symbols) {
                 // SAFETY: the product is from −2^31 to 127·2^24, because t is from −128 to 127, and
@@ -70,7 +69,7 @@ vectorised! {
     }
 }
 
-/// Subtracts `level·step` from each value: what quantization to these levels leaves. Processes the
+/// Subtracts `level·step` from each value, which leaves the quantization error. Processes the
 /// shorter length.
 pub fn levels_off(values: &mut [f32], symbols: &[u16], levels: Levels) {
     levels_add(symbols, levels.least, -levels.step, values);
@@ -115,7 +114,7 @@ mod tests {
         let one = 2f32.powi(-24);
         let values =
             [one, one, -one, -one, 0.9 * one, -0.9 * one, 127.0, -128.0, -3.0, 300.0, -1e9];
-        // Of the fractions below 1 the first, the second, the last but one and the last.
+        // The first, second, last but one and last of the fractions below 1.
         let (second, last) = (1 << 8, u32::MAX);
         let words = [0, second, last - second, last, 0, 0, 0, last, 0, 0, last];
         let mut symbols = [9; 11];
@@ -152,7 +151,7 @@ mod tests {
     #[test]
     fn a_nan_becomes_a_level() {
         let levels = Levels { least: -2.0, most: 3.0, inverse: 2.0, step: 0.5 };
-        // That of GPUs, the quiet one of this processor, and a signalling one.
+        // The NaN of GPUs, the quiet NaN of this processor, and a signalling NaN.
         let mut values = [0x7fff_ffff, 0xffc0_0000, 0x7f80_0001].map(f32::from_bits);
         let mut symbols = [9; 3];
         stochastic_levels(&values, levels, &[0; 3], &mut symbols);

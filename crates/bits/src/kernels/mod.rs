@@ -2,8 +2,8 @@
 //!
 //! Each is a safe function. On x86-64, with the feature `std`, it chooses the processor's widest
 //! instruction set at run time. Its scalar twin, a plain loop, gives the same bits. Kernels that
-//! decode are elementwise and multiply before they add, without fusing, so that every processor
-//! computes the same bits. Kernels that sum use the same number of lanes on every processor.
+//! decode are elementwise and multiply before they add, without fusing, so every processor computes
+//! the same bits. Kernels that sum use the same number of lanes on every processor.
 //!
 //! Only this module of the crate has `unsafe` code: calls of functions compiled for instruction
 //! sets that were detected, loads and stores of whole registers in them, and writes into reserved
@@ -63,7 +63,7 @@ pub mod testing;
 
 use dispatch::vectorised;
 
-// A test reads the names of the kernels from these lines, each of which has to be whole.
+// A test reads the names of the kernels from these lines; do not break them.
 pub use append::{bf16_fill, f16_fill, f32_fill};
 pub use axpy::{accumulate, accumulate_to, add_limited, add_scaled, scale};
 pub use between::values_between;

@@ -1,8 +1,8 @@
 //! Stochastic rounding to powers of two; the symbol is the exponent.
 //!
-//! A positive `f32` lies between two powers of two, at the fraction m·2^−23 of their distance,
-//! where m is its lowest 23 bits. This also holds for subnormals, between 0 and the smallest normal
-//! number, so rounding is an integer addition to the pattern.
+//! A positive `f32` lies between two powers of two, at the fraction m·2^−23 of their distance, with
+//! m its lowest 23 bits. This also holds for subnormals, between 0 and the smallest normal number,
+//! so rounding is an integer addition to the pattern.
 
 use super::vectorised;
 
@@ -12,10 +12,11 @@ const MANTISSA: u32 = 23;
 const SIGN: u32 = 1 << 31;
 
 vectorised! {
-    /// Rounds each value to a power of two or zero, away from zero with the probability that makes
-    /// the value the expectation; the upper 23 bits of a random word decide. A value that would
-    /// become 2^128 becomes 2^127. Writes the rounded values, with zeros positive, and their biased
-    /// exponents, and leaves the rounding errors in `values`. Processes the shortest length.
+    /// Rounds each value to a power of two or zero; the upper 23 bits of a random word decide. It
+    /// rounds away from zero with the probability that makes the value the expectation. A value
+    /// that would become 2^128 becomes 2^127. Writes the rounded values, with zeros positive, and
+    /// their biased exponents, and leaves the rounding errors in `values`. Processes the shortest
+    /// length.
     pub fn natural_residual / natural_residual_scalar(
         values: &mut [f32],
         random: &[u32],
@@ -68,9 +69,8 @@ fn natural_add_scalar(exponents: &[u16], signs: &[u8], weight: f32, out: &mut [f
     }
 }
 
-/// Whether an element has the exponent 0 and a negative sign, which is a bit that is 0. Looks at
-/// whole groups of eight elements only, up to the shorter length; the caller checks a shorter last
-/// group.
+/// Whether an element has the exponent 0 and a negative sign (a 0 bit). Looks only at whole groups
+/// of eight elements, up to the shorter length; the caller checks a shorter last group.
 pub fn negative_zeros(exponents: &[u16], signs: &[u8]) -> bool {
     let eights = (exponents.len() / 8).min(signs.len());
     let (exponents, signs) = (&exponents[..8 * eights], &signs[..eights]);

@@ -2,7 +2,7 @@
 
 use super::vectorised;
 
-/// What is added to a number, so that none is negative.
+/// Added to each number, so none is negative.
 const BIAS: i8 = 8;
 
 vectorised! {
@@ -25,7 +25,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// The numbers that [`pack_nibbles`] has packed.
+    /// The reverse of [`pack_nibbles`].
     ///
     /// # Panics
     /// If `bytes` is not half as long as `numbers`, rounded up.

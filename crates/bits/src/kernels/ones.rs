@@ -57,7 +57,7 @@ mod avx512 {
             for mask in word.as_chunks::<2>().0 {
                 let mask = u16::from_le_bytes(*mask);
                 // SAFETY: there is room for the places of a word, and this store begins at most
-                // sixteen behind the one before. The length grows by the number of ones.
+                // sixteen after the one before. The length grows by the number of ones.
                 unsafe {
                     let end = positions.as_mut_ptr().add(positions.len());
                     _mm512_storeu_si512(end.cast(), _mm512_maskz_compress_epi32(mask, places));
@@ -76,7 +76,7 @@ mod avx2 {
     use alloc::vec::Vec;
     use core::arch::x86_64::*;
 
-    /// Where ones are rare, words with at most this many are handled bit by bit.
+    /// If ones are rare, words with at most this many are handled bit by bit.
     const FEW: usize = 2;
 
     #[target_feature(enable = "avx2,popcnt,bmi1")]
@@ -101,8 +101,8 @@ mod avx2 {
                 positions.reserve(FEW);
                 let mut left = u64::from_le_bytes(*word);
                 for room in &mut positions.spare_capacity_mut()[..FEW] {
-                    // Without a branch that depends on the word: places that it does not have are
-                    // written, and do not count.
+                    // No branch on the word: places that it does not have are written but not
+                    // counted.
                     room.write(base.wrapping_add(left.trailing_zeros()));
                     left &= left.wrapping_sub(1);
                 }

@@ -1,4 +1,4 @@
-//! Elementwise sorting, which takes no branches.
+//! Elementwise sorting without branches.
 
 use super::vectorised;
 
@@ -35,8 +35,7 @@ mod avx2 {
             // SAFETY: the arrays hold the eight floats that are read, and then written.
             unsafe {
                 let (x, y) = (_mm256_loadu_ps(a.as_ptr()), _mm256_loadu_ps(b.as_ptr()));
-                // Of equal numbers, and with one that is not a number, both give their second
-                // argument.
+                // For equal numbers, and for a NaN, both return their second argument.
                 _mm256_storeu_ps(a.as_mut_ptr(), _mm256_min_ps(x, y));
                 _mm256_storeu_ps(b.as_mut_ptr(), _mm256_max_ps(y, x));
             }
@@ -55,8 +54,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// Leaves the median of each five numbers in `c`. Processes the shortest length. NaN may give
-    /// any of them.
+    /// Leaves the median of each five numbers in `c`. Processes the shortest length. With a NaN the
+    /// result may be any of them.
     pub fn median_of_five / median_of_five_scalar(
         a: &[f32],
         b: &[f32],
@@ -68,7 +67,7 @@ vectorised! {
         let greatest = |x: f32, y: f32| if x > y { x } else { y };
         let four = a.iter().zip(b).zip(d).zip(e);
         for ((((&a, &b), &d), &e), c) in four.zip(c) {
-            // Neither the least nor the greatest of four is the median: it is that of the two
+            // Neither the least nor the greatest of four is the median; it is the median of the two
             // others and the fifth.
             let low = greatest(least(a, b), least(d, e));
             let high = least(greatest(a, b), greatest(d, e));

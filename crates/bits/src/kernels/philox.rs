@@ -13,7 +13,7 @@ const ROUNDS: usize = 10;
 const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
 const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 const LANES: usize = 16;
-/// The most blocks that are computed one after another.
+/// The most blocks to compute one by one.
 const FEW: usize = 3;
 
 /// Fills `out` with the blocks of successive counters from `counter`, four words each; the last may
@@ -129,8 +129,8 @@ mod avx512 {
     /// The same word of eight blocks, each in the lower half of 64 bits, as in `avx2`.
     type Words = __m512i;
 
-    /// Eights of blocks that are computed together, because the multiplications of one do not wait
-    /// for those of another.
+    /// Groups of eight blocks that are computed together, because their multiplications do not wait
+    /// for each other.
     const TOGETHER: usize = 4;
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
@@ -217,7 +217,7 @@ mod avx2 {
         let first = _mm256_set1_epi64x(first as i64);
         let mut count = _mm256_add_epi64(first, _mm256_setr_epi64x(0, 1, 2, 3));
         for group in groups {
-            // Two fours at a time, whose multiplications do not wait for each other.
+            // Two groups of four at a time; their multiplications do not wait for each other.
             for words in group.as_chunks_mut::<32>().0 {
                 let [low, high] = from_fn(|i| _mm256_add_epi64(count, wide(4 * i as u32)));
                 count = _mm256_add_epi64(count, wide(8));

@@ -1,9 +1,9 @@
-//! A hint to the processor about what will be read soon.
+//! A hint to the processor about upcoming reads.
 
 /// Asks the processor to load these elements into its first-level cache, and returns at once.
 ///
-/// While a method works on a block that is in the cache, the processor loads only a few kilobytes
-/// of what follows it. This asks for all of it. It does nothing on processors other than x86-64.
+/// While a method works on a cached block, the processor loads only a few kilobytes of the
+/// following data. This requests all of it. Only x86-64 is supported; elsewhere it does nothing.
 #[inline]
 pub fn prefetch(elements: &[f32]) {
     #[cfg(target_arch = "x86_64")]

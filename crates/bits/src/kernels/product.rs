@@ -5,7 +5,7 @@ use core::ops::Range;
 use super::add_scaled;
 use super::thin::sizes;
 
-/// A column-major matrix, of which the rows from `first` on are used.
+/// A column-major matrix; the rows from `first` on are used.
 #[derive(Debug, Clone, Copy)]
 struct Columns<'a> {
     values: &'a [f32],
@@ -51,8 +51,8 @@ pub fn add_product(out: &mut [f32], p: &[f32], q: &[f32], rank: usize, weight: f
     add_plain(out, width, (0..high, wide..width), p, q, weight);
 }
 
-/// Computes what the processor's vector instructions do in whole tiles; returns how many rows and
-/// columns that is.
+/// Computes whole tiles with the processor's vector instructions; returns the number of rows and
+/// columns in them.
 #[allow(unused_variables, reason = "only x86-64 has such instructions")]
 fn whole_tiles(
     out: &mut [f32],
@@ -88,7 +88,7 @@ fn add_plain(
     q: Columns<'_>,
     weight: f32,
 ) {
-    /// Sums that are kept until the last product is added.
+    /// Sums kept until the last product is added.
     const TILE: usize = 256;
     let mut sums = [0.0; TILE];
     for row in rows {
@@ -233,8 +233,7 @@ mod tests {
 
     #[test]
     fn products_of_any_size_are_those_of_whole_numbers() {
-        // Whole tiles, rows and columns past them, more columns than sums are kept for, and several
-        // panels.
+        // Whole tiles, rows and columns past them, more columns than kept sums, and several panels.
         for [rows, columns, rank] in
             [[9, 1000, 2], [3, 259, 2], [41, 1, 2], [4, 64, 1], [6, 130, 3], [5, 9000, 9]]
         {

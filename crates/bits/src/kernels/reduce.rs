@@ -51,9 +51,9 @@ vectorised! {
 }
 
 vectorised! {
-    /// How often a symbol occurs.
+    /// The number of occurrences of a symbol.
     pub fn occurrences / occurrences_scalar(symbols: &[u16], symbol: u16) -> u32 {
-        // Sixteen bits hold the number in a chunk, so that twice as many are counted at a time.
+        // Sixteen bits hold the count of a chunk, so twice as many symbols are counted at a time.
         let among = |chunk: &[u16]| chunk.iter().fold(0u16, |n, &x| n + u16::from(x == symbol));
         symbols.chunks(1 << 15).map(|chunk| u32::from(among(chunk))).sum()
     }
@@ -114,7 +114,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// The sum of the values, and that of their squares, in double precision and in lanes, as for
+    /// The sum of the values and the sum of their squares, in double precision and in lanes, as for
     /// [`sum_of_squares`].
     pub fn moments / moments_scalar(values: &[f32]) -> [f64; 2] {
         let (mut sums, mut squares) = ([[0.0; HALF]; 2], [[0.0; HALF]; 2]);
@@ -131,9 +131,9 @@ vectorised! {
 /// The lanes that fit in a register of double precision: half of them.
 const HALF: usize = LANES / 2;
 
-/// Calls `add` with 0 and the values for the first half of the lanes, with 1 and those for the
-/// second, and so on. A compiler that gets all lanes at once divides them among registers of
-/// different sizes.
+/// Calls `add` with 0 and the values for the first half of the lanes, then with 1 and the values
+/// for the second half, and so on. With all lanes at once, the compiler would divide them among
+/// registers of different sizes.
 #[inline(always)]
 fn for_each_half(values: &[f32], mut add: impl FnMut(usize, &[f32])) {
     let (groups, rest) = values.as_chunks::<LANES>();
@@ -150,7 +150,7 @@ fn for_each_half(values: &[f32], mut add: impl FnMut(usize, &[f32])) {
 type Lanes = [f64; LANES];
 
 /// Sums by sign in double precision. Element i is added in lane i mod 16; then the lanes are added
-/// from first to last, so that the result does not depend on the processor.
+/// from first to last, so the result does not depend on the processor.
 pub fn sums_by_sign(values: &[f32]) -> SignSums {
     let (groups, rest) = values.as_chunks::<LANES>();
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
@@ -186,7 +186,7 @@ fn add_group(negative: &mut Lanes, positive: &mut Lanes, count: &mut u64, group:
     }
 }
 
-/// Adds the last elements, which fill no register, and then the lanes.
+/// Adds the last elements, fewer than a register, and then the lanes.
 fn finish(mut negative: Lanes, mut positive: Lanes, mut count: u64, rest: &[f32]) -> SignSums {
     add_group(&mut negative, &mut positive, &mut count, rest);
     SignSums {

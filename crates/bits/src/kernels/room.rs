@@ -4,19 +4,19 @@ use alloc::vec::Vec;
 use core::mem::{self, MaybeUninit};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of a message that are reserved and not yet written.
+/// Reserved bytes of a message that are not yet written.
 pub(super) type Unwritten = [MaybeUninit<u8>];
 
-/// Room for bytes at the end of a message, which kernels fill. Threads may fill parts of it side by
-/// side.
+/// Room for bytes at the end of a message, to be filled by kernels. Threads may fill parts of it
+/// concurrently.
 pub struct Room<'a> {
     unwritten: &'a mut Unwritten,
-    /// How many bytes of the whole room have been written.
+    /// The number of written bytes of the whole room.
     written: &'a AtomicUsize,
 }
 
 impl<'a> Room<'a> {
-    /// Makes room for `len` bytes at the end of a message, which `fill` fills.
+    /// Makes room for `len` bytes at the end of a message, and lets `fill` fill it.
     ///
     /// # Panics
     /// If `fill` leaves bytes out.
@@ -43,7 +43,7 @@ impl<'a> Room<'a> {
         Room { unwritten, written: self.written }
     }
 
-    /// Writes `SIZE` bytes for each number. `write` writes all bytes that it gets.
+    /// Writes `SIZE` bytes for each number. `write` must write all its bytes.
     pub(super) fn fill<const SIZE: usize>(
         self,
         values: &[f32],

@@ -1,20 +1,20 @@
-//! Runs of neighbours that are added to, and read from, random places of a row.
+//! Runs of neighbours, added to or read from random places of a row.
 
 use super::vectorised;
 
 /// The most elements of a run.
 pub const RUN: usize = 16;
 
-/// Where the runs of some elements are in a row.
+/// The places of runs of elements in a row.
 #[derive(Debug, Clone, Copy)]
 pub struct Runs<'a> {
     /// Elements of a run, 1 to [`RUN`] and at most the length of the row. The last run of the
     /// values may be shorter.
     pub len: usize,
-    /// The column of the first element of each run; the others follow in the columns behind it,
-    /// around the end of the row.
+    /// The column of the first element of each run; the others follow in the next columns, wrapping
+    /// around at the end of the row.
     pub columns: &'a [u32],
-    /// 0, or the sign bit of a float where the run is negated.
+    /// For each run 0, or the sign bit of a float to negate it.
     pub signs: &'a [u32],
 }
 
@@ -22,7 +22,7 @@ vectorised! {
     /// Adds values to a row, run by run. Processes as many runs as there are.
     ///
     /// # Panics
-    /// If runs have no elements or are longer than the row, or if a column is beyond its end.
+    /// If runs are empty or longer than the row, or if a column is beyond its end.
     pub fn add_runs / add_runs_scalar(values: &[f32], runs: Runs<'_>, row: &mut [f32]) {
         let Runs { len, columns, signs } = runs;
         assert!(0 < len && len <= RUN.min(row.len()), "runs of {len} in a row of {}", row.len());
@@ -47,7 +47,7 @@ vectorised! {
     /// Reads values from a row, run by run. Processes as many runs as there are.
     ///
     /// # Panics
-    /// If runs have no elements or are longer than the row, or if a column is beyond its end.
+    /// If runs are empty or longer than the row, or if a column is beyond its end.
     pub fn read_runs / read_runs_scalar(row: &[f32], runs: Runs<'_>, values: &mut [f32]) {
         let Runs { len, columns, signs } = runs;
         assert!(0 < len && len <= RUN.min(row.len()), "runs of {len} in a row of {}", row.len());
@@ -74,8 +74,8 @@ mod tests {
 
     #[test]
     fn runs_by_hand() {
-        // Runs of two in a row of three: columns 1 and 2, then 2 and 0, negated, then the last,
-        // which has one element.
+        // Runs of two in a row of three: columns 1 and 2, then 2 and 0, negated, then the last run
+        // of one element.
         let runs = Runs { len: 2, columns: &[1, 2, 0], signs: &[0, 1 << 31, 0] };
         let mut row = [10.0, 20.0, 30.0];
         add_runs(&[1.0, 2.0, 3.0, 4.0, 5.0], runs, &mut row);
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn whole_runs_by_hand() {
-        // One that fits in the row, and one that goes around its end.
+        // One that fits in the row, and one that wraps around.
         let runs = Runs { len: 16, columns: &[2, 10], signs: &[1 << 31, 0] };
         let values: [f32; 32] = core::array::from_fn(|at| at as f32);
         let mut row = [0.0; 20];

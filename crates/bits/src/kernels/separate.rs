@@ -1,7 +1,7 @@
-//! A list without its most frequent symbol, and marks that say where the others were.
+//! Splits a list into its symbols other than the most frequent one, and marks of their places.
 
-/// Writes the symbols other than `common` to `others`, in order, and returns their number; what is
-/// behind them is unspecified. A mark is 1 where the list has such a symbol, and otherwise 0.
+/// Writes the symbols other than `common` to `others`, in order, and returns their number; the rest
+/// of `others` is unspecified. A mark is 1 at the place of such a symbol, and otherwise 0.
 ///
 /// # Panics
 /// If there are not as many marks as symbols, or `others` is shorter than the list.
@@ -22,7 +22,7 @@ pub fn separate(list: &[u16], common: u16, marks: &mut [u16], others: &mut [u16]
 fn separate_scalar(list: &[u16], common: u16, marks: &mut [u16], others: &mut [u16]) -> usize {
     let mut kept = 0;
     for (&symbol, mark) in list.iter().zip(marks) {
-        // Without a branch, which would be mispredicted.
+        // No branch, which would be mispredicted.
         others[kept] = symbol;
         *mark = u16::from(symbol != common);
         kept += usize::from(symbol != common);
@@ -31,7 +31,7 @@ fn separate_scalar(list: &[u16], common: u16, marks: &mut [u16], others: &mut [u
 }
 
 /// Replaces each mark that is 0 by `common`, and the others, in order, by the symbols in `others`,
-/// or by 0 where there are too few.
+/// or by 0 if there are too few.
 pub fn put_back(marks: &mut [u16], common: u16, others: &[u16]) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     if super::level::Level::Vbmi2.is_used() {
@@ -59,8 +59,7 @@ mod avx512 {
     /// Symbols of a register.
     const LANES: usize = 32;
 
-    /// Separates the symbols of whole registers, and returns how many these are, and how many of
-    /// them are others.
+    /// Separates the symbols of whole registers, and returns their number and the number of others.
     ///
     /// # Safety
     /// There are as many marks as symbols, and room for as many others.
@@ -89,8 +88,8 @@ mod avx512 {
         (whole, kept)
     }
 
-    /// Replaces the marks of whole registers, and returns how many others are used, or are missing
-    /// and used as 0.
+    /// Replaces the marks of whole registers, and returns the number of others used; missing ones
+    /// count and are 0.
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
     pub(super) fn put_back(groups: &mut [[u16; LANES]], common: u16, others: &[u16]) -> usize {
         let common = _mm512_set1_epi16(common as i16);
@@ -98,8 +97,7 @@ mod avx512 {
         for marks in groups {
             let others = others.get(used..).unwrap_or_default();
             let there = !u32::MAX.checked_shl(others.len() as u32).unwrap_or(0);
-            // SAFETY: the array has the symbols of a register; of the others, only those are read
-            // that are there.
+            // SAFETY: the array has the symbols of a register; only existing others are read.
             unsafe {
                 let marked = _mm512_loadu_si512(marks.as_ptr().cast());
                 let marked = _mm512_test_epi16_mask(marked, marked);

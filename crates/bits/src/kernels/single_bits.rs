@@ -64,7 +64,7 @@ mod avx2 {
             // Packing works on each half of a register; the quarters are put in order afterwards.
             let packed = _mm256_packus_epi16(low, high);
             let bytes = _mm256_permute4x64_epi64::<0b11_01_10_00>(packed);
-            // The lowest bit of each byte becomes the highest, which the mask takes.
+            // The lowest bit of each byte becomes the highest, for the mask.
             let mask = _mm256_movemask_epi8(_mm256_slli_epi16::<7>(bytes));
             *bits = mask.to_le_bytes();
         }

@@ -3,8 +3,8 @@
 /// The number of elements that share the lower bits of their words.
 pub const SHARING: usize = 16;
 
-/// Writes words whose upper 8 bits are an element's own byte, and whose next 16 are those of its
-/// group of [`SHARING`] elements; the lowest 8 are 0. Processes the shortest length.
+/// Writes words: the upper 8 bits are the element's own byte, the next 16 are shared by its group
+/// of [`SHARING`] elements, and the lowest 8 are 0. Processes the shortest length.
 pub fn spread(own: &[u8], shared: &[u16], out: &mut [u32]) {
     let len = out.len().min(own.len());
     let (groups, rest) = out[..len].as_chunks_mut::<SHARING>();
@@ -63,7 +63,7 @@ mod avx2 {
     use super::SHARING;
     use core::arch::x86_64::*;
 
-    // The compiler makes no vectors of the scalar loop above.
+    // The compiler does not vectorise the scalar loop above.
     #[target_feature(enable = "avx2")]
     pub(super) fn spread(own: &[[u8; SHARING]], shared: &[u16], out: &mut [[u32; SHARING]]) {
         for ((words, bytes), &low) in out.iter_mut().zip(own).zip(shared) {

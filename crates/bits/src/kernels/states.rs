@@ -1,16 +1,16 @@
 //! The states of four [tANS](crate::tans) streams at a time.
 //!
-//! BMI2 takes the lowest n bits of a word, and shifts by a number in any register, in one
-//! instruction. Each symbol waits for the state before it, and so for these.
+//! BMI2 extracts the lowest n bits of a word, or shifts by a number in any register, in one
+//! instruction. Each symbol waits for the previous state, and so for these instructions.
 
 use crate::bit_io::window;
 use crate::quarters::STREAMS;
 
-/// The symbols whose bits fit in a word, with seven before them.
+/// The number of symbols whose bits fit in a word after seven other bits.
 const GROUP: usize = 4;
 
-/// What a decoder does in a state: its symbol, the least state after it, and the number of bits to
-/// read and add.
+/// A decoder's step from a state: the symbol, the least next state, and the number of bits to read
+/// and add.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Entry(u32);
 
@@ -20,9 +20,9 @@ pub(crate) type Entries = [Entry; 1 << Entry::STATE_BITS];
 impl Entry {
     /// Bits of a state.
     pub(crate) const STATE_BITS: u32 = 12;
-    /// Where the least next state is, above the number of bits.
+    /// The place of the least next state, above the number of bits.
     const NEXT_AT: u32 = 8;
-    /// Where the symbol is.
+    /// The place of the symbol.
     const SYMBOL_AT: u32 = Self::NEXT_AT + Self::STATE_BITS;
 
     /// An entry for a symbol below 2^12 and a state after it below 2^12; up to twelve bits are
@@ -57,22 +57,22 @@ impl Entry {
     }
 }
 
-/// How an encoder gets from a state, to which the number of states is added, to the state that
-/// leads to it by a symbol.
+/// An encoder's step from a state, with the number of states added, to the state that leads to it
+/// by a symbol.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Transition {
-    /// Added to the state it gives the number of bits to write, from bit 16 up.
+    /// The state plus this is the number of bits to write, from bit 16 up.
     pub(crate) add: u32,
-    /// Added to what is left of the state it gives the place of the next one among the states.
+    /// The rest of the state plus this is the place of the next state in [`States`].
     pub(crate) find: u32,
 }
 
-/// For each symbol the states that it has, each with the number of states added.
+/// The states of each symbol, each with the number of states added.
 pub(crate) type States = [u16; 1 << Entry::STATE_BITS];
 
-/// Replaces the symbols of four streams, from the last to the first, by the bits to which they
-/// lead, in the upper twelve bits, the first one lowest, and their number in the lower four.
-/// `states` has those after the last symbols, and gets those before the first ones.
+/// Replaces the symbols of four streams, from the last to the first, by their code: the bits in the
+/// upper twelve bits, the first one lowest, and the number of bits in the lower four. `states` has
+/// the states after the last symbols, and gets the states before the first.
 ///
 /// # Panics
 /// If a symbol has no transition.
@@ -100,8 +100,8 @@ fn walk_back(
     let step = |state: &mut u32, symbol: &mut u16| {
         let transition = transitions[usize::from(*symbol)];
         let count = state.wrapping_add(transition.add) >> 16;
-        // What is left of the state is in the upper half, the bits that leave it at the top of the
-        // lower half.
+        // The rest of the state is in the upper half, and the bits that leave it are at the top of
+        // the lower half.
         *symbol = (*state << 16).wrapping_shr(count) as u16 | count as u16;
         let place = state.wrapping_shr(count).wrapping_add(transition.find);
         *state = u32::from(next[place as usize % next.len()]);
@@ -184,7 +184,7 @@ fn by_groups(
     for at in 0..groups {
         let windows = positions.map(|position| window(bytes, position));
         let [Some(a), Some(b), Some(c), Some(d)] = windows else { return at * GROUP };
-        // The mark tells afterwards by how many bits each was shifted.
+        // The mark shows afterwards by how many bits each was shifted.
         let mut bits = [a, b, c, d].map(|bits| bits | 1 << 63);
         for place in 0..GROUP {
             for i in 0..STREAMS {

@@ -2,11 +2,11 @@
 
 use super::vectorised;
 
-/// The most that the last integer of a table may be.
+/// The largest allowed last integer of a table.
 const MOST: usize = 32;
 
 /// A table of integers that increase from 0, prepared for [`stochastic_entries`]. For each integer
-/// below the last it has the entry at or below this integer.
+/// below the last, it has the entry at or below this integer.
 #[derive(Debug, Clone, Copy)]
 pub struct Table {
     last: f32,
@@ -20,7 +20,7 @@ impl Table {
     /// Prepares a table.
     ///
     /// # Panics
-    /// If the first integer is not 0, one is not above the one before it, or the last is above 32.
+    /// If the integers do not start at 0, do not increase, or end above 32.
     pub const fn new(table: &[u8]) -> Self {
         let last = table[table.len() - 1] as usize;
         assert!(table[0] == 0 && last <= MOST, "a table goes from 0 to at most 32");
@@ -42,9 +42,9 @@ impl Table {
 }
 
 /// Writes for each `t = value·scale + offset`, clipped to the table's range, the index of the entry
-/// at or below t, or that of the next one: of this if the upper 24 bits of a random word, as a part
-/// of 1, are below t's part of the way to it. A NaN may become any index. Processes the shortest
-/// length.
+/// at or below t or of the next entry. It is the next one if the upper 24 bits of a random word, as
+/// a fraction of 1, are below t's fraction of the way to it. A NaN may become any index. Processes
+/// the shortest length.
 pub fn stochastic_entries(
     values: &[f32],
     scale: f32,
@@ -88,8 +88,8 @@ vectorised! {
     }
 }
 
-/// Writes for each index one of sixteen numbers, that of its four lower bits. Processes the shorter
-/// length.
+/// Writes for each index one of sixteen numbers, selected by its four lower bits. Processes the
+/// shorter length.
 pub fn looked_up(indices: &[u16], numbers: &[f32; 16], out: &mut [f32]) {
     let len = indices.len().min(out.len());
     let (indices, out) = (&indices[..len], &mut out[..len]);

@@ -56,7 +56,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// The tags that [`pack_tags`] has packed.
+    /// The reverse of [`pack_tags`].
     ///
     /// # Panics
     /// If `packed` does not have a byte for every four tags, rounded up.
@@ -76,10 +76,10 @@ vectorised! {
 }
 
 vectorised! {
-    /// The number of bytes of the words with these packed tags.
+    /// The number of bytes of words with these packed tags.
     pub fn tagged_len / tagged_len_scalar(packed: &[u8]) -> usize {
-        // The size is the tag, and one more for a tag of 3. Each half of a byte has two sizes,
-        // which add up to 8 at most.
+        // The size is the tag, plus one for a tag of 3. Each half of a byte has two sizes, whose
+        // sum is at most 8.
         let size = |tags: u8| {
             let (low, high) = (tags & 0x55, tags >> 1 & 0x55);
             let in_halves = |bits: u8| (bits & 0x33) + (bits >> 2 & 0x33);
@@ -91,7 +91,7 @@ vectorised! {
     }
 }
 
-/// Appends the lowest bytes of words, as many as their packed tags say.
+/// Appends the lowest bytes of words; their packed tags give the numbers of bytes.
 ///
 /// # Panics
 /// If `packed` does not have a byte for every four words, rounded up.
@@ -118,7 +118,7 @@ fn pack_tagged_scalar(packed: &[u8], words: &[u32], out: &mut Vec<u8>) {
     }
 }
 
-/// Reads words whose sizes are given by packed tags, and returns how many bytes they take.
+/// Reads words whose sizes are given by packed tags, and returns the number of their bytes.
 ///
 /// # Panics
 /// If `packed` does not have a byte for every four words, rounded up, or if there are fewer bytes
@@ -163,11 +163,11 @@ mod avx2 {
 
     use super::{GROUPS, SIZES, TAGS};
 
-    /// The bytes of four words, as bytes of a register.
+    /// The places of bytes of four words in a register.
     type Places = [i8; 4 * TAGS];
 
-    /// For each byte of tags, where each byte of its words is among the packed ones; −1 for bytes
-    /// that are 0.
+    /// For each byte of tags, the place of each byte of its words among the packed bytes; −1 for
+    /// bytes that are 0.
     static UNPACKED: [Places; 256] = {
         let mut all = [[-1; 4 * TAGS]; 256];
         let mut tags = 0;
@@ -184,7 +184,7 @@ mod avx2 {
         all
     };
 
-    /// For each byte of tags, where the packed bytes are among those of the words; then −1.
+    /// For each byte of tags, the places of the packed bytes among the words' bytes; then −1.
     static PACKED: [Places; 256] = {
         let mut all = [[-1; 4 * TAGS]; 256];
         let mut tags = 0;
@@ -211,8 +211,8 @@ mod avx2 {
         let mut len = out.len();
         for (&tags, words) in packed.iter().zip(words) {
             let tags = usize::from(tags);
-            // SAFETY: arrays have 16 bytes. Each four words before these took at most 16, so there
-            // is room for as many.
+            // SAFETY: arrays have 16 bytes. Each earlier group of four words took at most 16, so
+            // there is room for as many.
             unsafe {
                 let words = _mm_loadu_si128(words.as_ptr().cast());
                 let bytes = _mm_shuffle_epi8(words, _mm_loadu_si128(PACKED[tags].as_ptr().cast()));
@@ -224,8 +224,8 @@ mod avx2 {
         unsafe { out.set_len(len) };
     }
 
-    /// Unpacks words while a whole register of bytes is left. Returns how many groups of four there
-    /// were, and how many bytes they took.
+    /// Unpacks words while a whole register of bytes is left. Returns the number of groups of four,
+    /// and of their bytes.
     #[target_feature(enable = "avx2")]
     pub(super) fn unpack_tagged(
         packed: &[u8],
@@ -267,7 +267,7 @@ mod tests {
         let (mut back, mut found) = ([9; 5], [9; 5]);
         unpack_tags(&packed, &mut back);
         assert_eq!(back, tags);
-        // A byte that follows is none of theirs.
+        // A following byte does not belong to them.
         bytes.push(1);
         assert_eq!(unpack_tagged(&packed, &bytes[1..], &mut found), 8);
         assert_eq!(found, words);

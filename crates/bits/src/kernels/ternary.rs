@@ -111,7 +111,7 @@ mod avx512 {
         }
     }
 
-    /// Sixteen bytes at a time, each in a lane of 32 bits whose upper half stays 0.
+    /// Sixteen bytes at a time, each in a 32-bit lane whose upper half stays 0.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     pub(super) fn add<const POWER: u16>(
         digits: &[[u8; 16]],
@@ -183,19 +183,19 @@ mod avx2 {
             let x = _mm256_loadu_ps(lanes.as_ptr());
             let over = _mm256_cmp_ps::<_CMP_GT_OQ>(x, _mm256_set1_ps(scale * 0.5));
             let under = _mm256_cmp_ps::<_CMP_LT_OQ>(x, _mm256_set1_ps(scale * -0.5));
-            // Zero is subtracted from the others, not added to them, which leaves −0 what it is. A
-            // signalling NaN becomes quiet.
+            // Zero is subtracted from the others, not added, so −0 stays −0. A signalling NaN
+            // becomes quiet.
             let sent = _mm256_or_ps(
                 _mm256_and_ps(over, _mm256_set1_ps(scale)),
                 _mm256_and_ps(under, _mm256_set1_ps(-scale)),
             );
             _mm256_storeu_ps(lanes.as_mut_ptr(), _mm256_sub_ps(x, sent));
-            // All bits of a lane that a comparison selects are 1: −1.
+            // A lane that a comparison selects has all bits set: −1.
             _mm256_sub_epi32(_mm256_castps_si256(under), _mm256_castps_si256(over))
         }
     }
 
-    /// Eight bytes at a time, as the AVX-512 version does sixteen.
+    /// Eight bytes at a time, like the AVX-512 version with sixteen.
     #[target_feature(enable = "avx2")]
     pub(super) fn add<const POWER: u16>(
         digits: &[[u8; 8]],
@@ -230,9 +230,9 @@ mod avx2 {
 }
 
 /// Quantizes stochastically: q = sign(value) with probability |value| / scale (1 beyond the scale),
-/// otherwise 0. Appends the base-3 digit `1 + q` to each byte of `digits`. Element i compares with
-/// the upper 24 bits of `random[i]`, as a fraction times the scale, which below 2⁻¹²⁶ is rounded to
-/// a multiple of 2⁻¹⁴⁹. The scale is not negative. Processes the shortest length.
+/// otherwise 0. Appends the base-3 digit `1 + q` to each byte of `digits`. Element i is compared
+/// with the upper 24 bits of `random[i]` as a fraction, times the scale; this product is rounded to
+/// a multiple of 2⁻¹⁴⁹ below 2⁻¹²⁶. The scale is not negative. Processes the shortest length.
 pub fn stochastic_ternary(values: &[f32], scale: f32, random: &[u32], digits: &mut [u8]) {
     let len = values.len().min(random.len()).min(digits.len());
     let (values, random, digits) = (&values[..len], &random[..len], &mut digits[..len]);
@@ -309,9 +309,9 @@ fn values(scale: f32) -> [f32; 3] {
     [-1.0, 0.0, 1.0].map(|trit| scale * trit)
 }
 
-/// The fraction digit / (3·power) in 16 bits, rounded up by less than its least step 1/243, is the
-/// byte times this number; three times the fraction is the digit. Multiplications of 16 bits are
-/// faster than a division.
+/// The byte times this number is the fraction digit / (3·power) in 16 bits, rounded up by less than
+/// its least step 1/243; three times the fraction is the digit. 16-bit multiplications are faster
+/// than a division.
 const fn reciprocal(power: u16) -> u16 {
     (1u32 << 16).div_ceil(3 * power as u32) as u16
 }

@@ -2,16 +2,17 @@
 
 use super::vectorised;
 
-/// Sums of a row are taken in this many lanes, whatever the processor.
+/// Sums of a row use this many lanes on every processor.
 const LANES: usize = 16;
 
 /// Replaces `out` by `C·Q`. `C` has rows × columns elements, row by row; `Q` has columns × rank and
-/// `out` rows × rank elements, column by column. An element is a sum in sixteen lanes, of which the
-/// upper half is added to the lower until one number is left; all processors compute the same bits.
+/// `out` rows × rank elements, column by column. An element is a sum in sixteen lanes; the upper
+/// half of them is added to the lower until one number is left. All processors compute the same
+/// bits.
 ///
 /// With AVX-512, sums of 4 × 4 elements stay in registers, and eight loads serve sixteen products;
-/// with AVX2, sums of 2 × 2 elements, and four loads serve four. Reads `C` once from memory, as
-/// long as `Q` fits in the cache.
+/// with AVX2, sums of 2 × 2 elements, and four loads serve four. Reads `C` once from memory, if `Q`
+/// fits in the cache.
 ///
 /// # Panics
 /// If the lengths do not fit.
@@ -36,11 +37,11 @@ pub fn times_thin(c: &[f32], q: &[f32], rank: usize, out: &mut [f32]) {
 }
 
 type Lanes = [f32; LANES];
-/// Whole chunks, and what is left.
+/// Whole chunks, and the rest.
 type Vector<'a> = (&'a [Lanes], &'a [f32]);
 
-/// Computes the product in blocks of rows by columns, by a closure that returns the sums of whole
-/// chunks of them.
+/// Computes the product in blocks of rows by columns; a closure returns the sums of their whole
+/// chunks.
 #[inline(always)]
 fn in_blocks<const ROWS: usize, const COLUMNS: usize>(
     c: &[f32],
@@ -73,7 +74,7 @@ fn in_blocks<const ROWS: usize, const COLUMNS: usize>(
     }
 }
 
-/// The vector at an index, of this length.
+/// The vector of this length at an index.
 #[inline(always)]
 fn vector(of: &[f32], len: usize, at: usize) -> Vector<'_> {
     of[at * len..(at + 1) * len].as_chunks()
@@ -86,7 +87,7 @@ fn add_products(sums: &mut Lanes, x: &[f32], y: &[f32]) {
     }
 }
 
-/// The sum of the lanes: that of halves, until one number is left.
+/// The sum of the lanes: adds halves until one number is left.
 #[inline(always)]
 fn total(mut lanes: Lanes) -> f32 {
     for half in [8, 4, 2, 1] {
@@ -176,12 +177,12 @@ mod avx2 {
 }
 
 vectorised! {
-    /// Replaces `out` by `Dᵀ·P`, where `D` consists of consecutive columns of `C`, the one at index
-    /// `first` and those behind it. `C` is row-major and has `columns` columns; `P` has as many
-    /// rows as `C` and `out` one for each column of `D`, and both have `rank` columns and are
-    /// column-major. An element is a sum in order of the rows.
+    /// Replaces `out` by `Dᵀ·P`, where `D` consists of consecutive columns of `C`, from index
+    /// `first` on. `C` is row-major with `columns` columns. `P` has as many rows as `C`, and `out`
+    /// one for each column of `D`; both are column-major with `rank` columns. An element is a sum
+    /// in order of the rows.
     ///
-    /// Reads `D` once from memory, as long as `out` fits in the cache.
+    /// Reads `D` once from memory, if `out` fits in the cache.
     ///
     /// # Panics
     /// If the lengths do not fit.
@@ -235,8 +236,8 @@ fn add_rows<const ROWS: usize>(c: &[f32], first: usize, factors: &[f32], out: &m
     }
 }
 
-/// The lengths of a column of a thin factor and of the product, of a matrix that is as long as one
-/// by the other.
+/// The column lengths of a thin factor and of the product; the large matrix has as many elements as
+/// their product.
 #[inline(always)]
 pub(super) fn sizes(c: &[f32], factor: &[f32], rank: usize, out: &[f32]) -> [usize; 2] {
     let sizes @ [inner, outer] =
@@ -270,7 +271,7 @@ mod tests {
         let mut out = [9.0; 4];
         transposed_times_thin(&C, 2, 0, &[1.0, 1.0, 1.0, 1.0, 0.0, -1.0], 2, &mut out);
         assert_eq!(out, [9.0, 12.0, -4.0, -4.0]);
-        // Of the second column.
+        // Only the second column.
         transposed_times_thin(&C, 2, 1, &[1.0, 1.0, 1.0, 1.0, 0.0, -1.0], 2, &mut out[..2]);
         assert_eq!(out, [12.0, -4.0, -4.0, -4.0]);
         times_thin(&[], &[], 3, &mut []);

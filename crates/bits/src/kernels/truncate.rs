@@ -1,6 +1,6 @@
 //! Truncation of floats to 32, 16, 8 or 0 bits, by their magnitude.
 //!
-//! A tag says what is kept: 3 the whole float, for magnitudes of 1 or more; 2 a sign and 15
+//! A tag gives the kept part: 3 the whole float, for magnitudes of 1 or more; 2 a sign and 15
 //! fractional bits; 1 a sign and 7 fractional bits; 0 nothing. The sign is the highest bit.
 
 use super::vectorised;
@@ -10,7 +10,7 @@ use super::vectorised;
 pub struct Cuts {
     /// Exponents below this have tag 0.
     pub least: u32,
-    /// Exponents from this on have tag 2, up to those of magnitudes of 1 or more.
+    /// Exponents from this on have tag 2, up to the exponent of 1.
     pub middle: u32,
 }
 
@@ -87,7 +87,7 @@ vectorised! {
         words: &[u32],
         cuts: Cuts,
     ) -> bool {
-        // Magnitudes of the largest number below the exponent, and of the smallest from it on.
+        // The largest magnitude below the exponent, and the smallest from it on.
         let below = |exponent: u32, bits: u32| ((1 << bits) >> (ONE - exponent).min(31)) as u32;
         let last = |exponent: u32, bits: u32| below(exponent, bits).max(1) - 1;
         let narrow = (below(cuts.least, 7), last(cuts.middle, 7));

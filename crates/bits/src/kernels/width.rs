@@ -1,10 +1,10 @@
-//! Symbols of 8 bits, as bytes and as the numbers that other kernels work with.
+//! Converts 8-bit symbols between bytes and the numbers of other kernels.
 
 use super::vectorised;
 
 vectorised! {
-    /// Writes each byte as a number, and returns the largest, or 0 for none. Processes the shorter
-    /// length.
+    /// Writes each byte as a number, and returns the largest, or 0 without bytes. Processes the
+    /// shorter length.
     pub fn widen / widen_scalar(bytes: &[u8], symbols: &mut [u16]) -> u16 {
         let mut largest = 0;
         for (&byte, symbol) in bytes.iter().zip(symbols) {

@@ -40,9 +40,9 @@ pub(crate) fn above(word: &[u8; 64], limit: u8) -> u64 {
     word.iter().rev().fold(0, |bits, &byte| bits << 1 | u64::from(byte > limit))
 }
 
-/// Encodes whole words of 64 bytes, if the processor supports this, and returns the number of bytes
-/// encoded. A run of `pending` zeros (up to 14) precedes them; afterwards `pending` is the run at
-/// their end, which has not been written.
+/// Encodes whole words of 64 bytes, if the processor supports this, and returns the number of
+/// encoded bytes. A run of `pending` zeros (up to 14) precedes them; afterwards `pending` is the
+/// unwritten run at their end.
 pub(crate) fn encode_words(digits: &[u8], pending: &mut usize, out: &mut Vec<u8>) -> usize {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     if super::level::Level::Vbmi2.is_used() {
@@ -70,7 +70,7 @@ mod avx512 {
     use super::{encode_runs, has_long_run};
     use crate::zero_run::run_bytes::{LONGEST, ZEROS, code};
 
-    /// Encodes a word of 64 bytes at once: the byte at the end of each run becomes the run's code,
+    /// Encodes a word of 64 bytes at once: The byte at the end of each run becomes the run's code,
     /// and one compression of the register removes the other bytes of runs. A run at the end of the
     /// word stays pending; words with runs longer than [`LONGEST`] are encoded run by run.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,popcnt")]
@@ -142,9 +142,9 @@ mod avx2 {
     use super::{encode_runs, has_long_run};
     use crate::zero_run::run_bytes::{LONGEST, ZEROS, code};
 
-    /// The most bytes that are written for a word: its own and the run before it. The bytes of a
-    /// run that ends a quarter are written with the next one, so that no quarter begins after more
-    /// than its place and one byte.
+    /// The most bytes written for a word: its own and the run before it. A run that ends a quarter
+    /// is written with the next quarter, so each quarter begins at most one byte after its own
+    /// place.
     const ROOM: usize = 64 + 1;
 
     /// Encodes a word of 64 bytes by its quarters. A run at the end of the word stays pending;
@@ -188,7 +188,7 @@ mod avx2 {
         let is_zero = _mm_cmpeq_epi8(bytes, _mm_set1_epi8(ZEROS as i8));
         let lengths = run_lengths(is_zero);
         let places = _mm_setr_epi8(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16);
-        // Where the run began with the first byte, the pending one is part of it.
+        // If the run began with the first byte, the pending run is part of it.
         let first = _mm_cmpeq_epi8(lengths, places);
         let lengths = _mm_add_epi8(lengths, _mm_and_si128(first, _mm_set1_epi8(*pending as i8)));
         let long = _mm_cmpgt_epi8(lengths, _mm_set1_epi8(1));
@@ -199,8 +199,8 @@ mod avx2 {
         let kept = !zeros | (zeros & !(zeros >> 1) & 0x7fff);
         let [low, high] = kept.to_le_bytes();
         let mut len = usize::from(flushes);
-        // SAFETY: one byte and two registers of eight bytes are written, the last one after nine
-        // bytes at most.
+        // SAFETY: one byte and two registers of eight bytes are written, the last after at most
+        // nine bytes.
         unsafe {
             out.write(if *pending > 0 { code(*pending) } else { 0 });
             _mm_storel_epi64(out.add(len).cast(), compress_bytes(coded, low));
@@ -213,7 +213,7 @@ mod avx2 {
         len
     }
 
-    /// For each byte of all ones, the length of the run of such bytes that ends with it.
+    /// For each byte of all ones, the length of the run of such bytes that ends there.
     #[target_feature(enable = "avx2")]
     #[inline]
     fn run_lengths(set: __m128i) -> __m128i {

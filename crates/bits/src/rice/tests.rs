@@ -199,7 +199,7 @@ proptest! {
         count in 0usize..20,
         parameter in 0u32..=30,
     ) {
-        // Zeros at the end, so that most codes end within the bytes.
+        // Zeros at the end, so most codes end within the bytes.
         bytes.resize(bytes.len() + 80, 0);
         if let Ok((positions, used)) = decode(&bytes, count, 1 << 32, parameter) {
             prop_assert_eq!(positions.len(), count);
@@ -208,7 +208,7 @@ proptest! {
     }
 }
 
-/// Positions of two parts, of which the second begins after `cut` positions.
+/// Positions in two parts; the second begins after `cut` positions.
 fn parts(positions: &[u32], cut: usize, parameter: u32) -> [(Vec<u8>, Range<u64>, usize); 2] {
     let (one, other) = positions.split_at(cut);
     let end = after(one);

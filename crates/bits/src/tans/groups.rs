@@ -3,7 +3,7 @@
 //! "Elements of Information Theory", chapter 5).
 //!
 //! Of n symbols in groups of g, group i of ⌈n/g⌉ has symbols i, i + ⌈n/g⌉, i + 2·⌈n/g⌉ and so on;
-//! those behind the last symbol are 0. With an alphabet of a symbols its value is the first, plus a
+//! symbols behind the last are 0. With an alphabet of a symbols its value is the first, plus a
 //! times the second, plus a² times the third, and so on.
 
 use alloc::vec::Vec;
@@ -11,13 +11,13 @@ use alloc::vec::Vec;
 use crate::DecodeError;
 use crate::kernels::{add_digits, take_digits};
 
-/// The most values of a group. Values that hardly occur take a state each, which others lack: with
-/// more values, code becomes longer.
+/// The most values of a group. Rare values take a state each from the others: with more values,
+/// code becomes longer.
 pub const MOST_VALUES: usize = 256;
-/// Groups that are joined or split at a time: they stay in the first-level cache.
+/// Groups joined or split at a time: they stay in the first-level cache.
 const BLOCK: usize = 2048;
 
-/// The number of values that a group of symbols has.
+/// The number of values of a group of symbols.
 ///
 /// # Errors
 /// `Corrupt` for groups of fewer than two symbols, or of more than 256 values.
@@ -28,13 +28,13 @@ pub fn values(alphabet: usize, size: usize) -> Result<usize, DecodeError> {
         .ok_or(DecodeError::Corrupt("groups of symbols are too small, or too large"))
 }
 
-/// The most symbols of an alphabet that a group can have; `None` if two have too many values.
+/// The most symbols in a group for this alphabet; `None` if even two have too many values.
 pub fn size(alphabet: usize) -> Option<usize> {
     (2..).take_while(|&size| values(alphabet, size).is_ok()).last()
 }
 
-/// Replaces `expected` by how often each value would occur if symbols were independent of their
-/// neighbours, from how often each symbol occurs; one value occurs at least once.
+/// Replaces `expected` by the expected count of each value if symbols were independent of their
+/// neighbours, from the counts of symbols; at least one value has a count above 0.
 ///
 /// # Panics
 /// If groups of this size have too many [values], or no symbol occurs.
@@ -52,13 +52,13 @@ pub fn expected_counts(counts: &[u32], size: usize, expected: &mut Vec<u32>) {
         }
         (often + 0.5) as u32
     }));
-    // Of very few groups, all values are rare.
+    // With very few groups, all values are rare.
     let most = (0..counts.len()).max_by_key(|&at| counts[at]).unwrap_or(0);
     let all_alike = (0..size).fold(0, |value, _| value * counts.len() + most);
     expected[all_alike] = expected[all_alike].max(1);
 }
 
-/// Replaces `groups` by the values of the groups of symbols, which are below `alphabet`.
+/// Replaces `groups` by the values of the groups of symbols; symbols are below `alphabet`.
 ///
 /// # Panics
 /// If groups of this size have too many [values].
@@ -125,7 +125,7 @@ mod tests {
         let mut back = [9; 5];
         assert_eq!(split(&mut groups, 3, 3, &mut back), Ok(()));
         assert_eq!(back, symbols);
-        // The second group's third symbol is not there.
+        // The second group has no third symbol.
         assert!(split(&mut [10, 8 + 9], 3, 3, &mut back).is_err());
     }
 

@@ -1,20 +1,20 @@
 //! Tabled asymmetric numeral systems (tANS) of symbols below 2^10, in four streams.
 //!
 //! A [`Code`] divides 2^12 states among the symbols in proportion to their counts
-//! ([`fit`](Code::fit)). A decoder is in a state; its symbol is the next one, and the state and
-//! some bits of the stream give the next state. A symbol with q of 2^12 states takes about 12 −
-//! log2 q bits, which need not be whole: unlike a Huffman code it comes close to the entropy for
-//! symbols that occur more often than not.
+//! ([`fit`](Code::fit)). A decoder is in a state: the state's symbol is the next symbol, and the
+//! state and some bits of the stream give the next state. A symbol with q of 2^12 states takes
+//! about 12 − log2 q bits, not always a whole number: unlike a Huffman code, it comes close to the
+//! entropy for symbols that occur more often than not.
 //!
 //! - **Shares**: each symbol that occurs has at least one state. [`write`](Code::write) sends, for
 //!   each such symbol in order, its distance from the previous one (the first from −1) and its
 //!   share, both in Elias δ code. The shares end when their sum is 2^12.
-//! - **States**: symbol by symbol, each in its number of states, at places 0, 2563, 2·2563, …
+//! - **States**: symbol by symbol, each as often as it has states, at places 0, 2563, 2·2563, …
 //!   modulo 2^12. The k-th state of a symbol with q states, in increasing order from k = 0, has x =
 //!   q + k: with n = 12 − ⌊log2 x⌋ it reads n bits and goes to state x·2^n − 2^12 plus their value.
-//! - **Streams**: the first ⌈n/4⌉ of n symbols are the first stream, the next as many the second,
-//!   and so on; the lengths of the first three in bytes come first, a little-endian `u32` each. A
-//!   stream is zeros, a one, and the first state in twelve bits, then the bits that states read,
+//! - **Streams**: the first ⌈n/4⌉ of n symbols are the first stream, the next ⌈n/4⌉ the second, and
+//!   so on; the lengths of the first three in bytes come first, a little-endian `u32` each. A
+//!   stream is zeros, a one, and the first state in twelve bits, then the bits read by the states,
 //!   the lowest first. The number of zeros, below eight, makes it end with a whole byte. The last
 //!   symbol leads to state 0. Without symbols a stream has no bytes.
 //!
@@ -23,7 +23,7 @@
 //!
 //! Range: alphabets of up to 2^10 symbols. Cost: a few thousandths above the entropy of the shares,
 //! and about three bytes for each stream. The tables have 16 KiB for decoding, 8 KiB and 8 bytes
-//! per symbol of the alphabet for encoding, besides 2 bytes for each symbol that is encoded.
+//! per symbol of the alphabet for encoding, plus 2 bytes for each encoded symbol.
 //!
 //! Sources: Duda: "Asymmetric numeral systems: entropy coding combining speed of Huffman coding
 //! with compression rate of arithmetic coding", arXiv:1311.2540; the order of states and the search
@@ -71,19 +71,19 @@ const STEP: usize = STATES * 5 / 8 + 3;
 pub struct Code {
     /// By symbol: its number of states.
     shares: Vec<u16>,
-    /// By state: what a decoder does in it.
+    /// By state: the decoder's step from it.
     decoding: Vec<Entry>,
-    /// By symbol: how to get from a state to the next one.
+    /// By symbol: the encoder's step from a state to the next one.
     transitions: Vec<Transition>,
     /// The states of the symbols, symbol by symbol, each with 2^12 added.
     states: Vec<u16>,
-    /// For each symbol of the list that is encoded: the bits to write and their number, as
-    /// [`join_entries`](crate::kernels::join_entries) takes them.
+    /// For each encoded symbol of the list: the bits to write and their number, in the form for
+    /// [`join_entries`](crate::kernels::join_entries).
     entries: Vec<u16>,
 }
 
 impl Code {
-    /// Reserves memory for an alphabet and a number of symbols, so that [`fit`](Self::fit) and
+    /// Reserves memory for an alphabet and a number of symbols, so [`fit`](Self::fit) and
     /// [`encode`](Self::encode) allocate nothing.
     pub fn reserve(&mut self, alphabet: usize, symbols: usize) {
         room(&mut self.shares, alphabet);
@@ -92,7 +92,7 @@ impl Code {
         room(&mut self.entries, symbols);
     }
 
-    /// Reserves memory for an alphabet, so that [`read`](Self::read) allocates nothing.
+    /// Reserves memory for an alphabet, so [`read`](Self::read) allocates nothing.
     ///
     /// # Errors
     /// `OutOfMemory`.
@@ -127,11 +127,11 @@ impl Code {
         shares::write(&self.shares, out);
     }
 
-    /// Reads the shares of an alphabet of `symbols` that [`write`](Self::write) wrote, and returns
+    /// Reads the shares of an alphabet of `symbols`, written by [`write`](Self::write), and returns
     /// the number of bytes read. The code must not be used after an error.
     ///
     /// # Errors
-    /// `Truncated`, `OutOfMemory`, or `Corrupt` if the shares are not those of an alphabet.
+    /// `Truncated`, `OutOfMemory`, or `Corrupt` if the shares do not fit an alphabet.
     pub fn read(&mut self, bytes: &[u8], symbols: usize) -> Result<usize, DecodeError> {
         let used = shares::read(bytes, symbols, &mut self.shares)?;
         try_room(&mut self.decoding, STATES)?;

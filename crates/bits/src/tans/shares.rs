@@ -16,7 +16,7 @@ const CODE: Elias = Elias::Delta;
 /// Binary places of estimated lengths.
 const PLACES: u32 = 12;
 
-/// Replaces `shares` by shares in proportion to the counts, at least 1 for each that is not 0.
+/// Replaces `shares` by shares in proportion to the counts, at least 1 for each count above 0.
 pub(super) fn fit(counts: &[u32], shares: &mut Vec<u16>) {
     assert!(counts.len() <= MOST_SYMBOLS, "there are more than {MOST_SYMBOLS} symbols");
     let total: u64 = counts.iter().map(|&count| u64::from(count)).sum();
@@ -29,13 +29,13 @@ pub(super) fn fit(counts: &[u32], shares: &mut Vec<u16>) {
     shares.extend(counts.iter().map(share));
     let mut sum: usize = shares.iter().map(|&share| usize::from(share)).sum();
     while sum < STATES {
-        // The symbol with the most occurrences for each state, counting half of the additional one.
+        // The symbol with the most occurrences per state, counting half of the additional state.
         let at = first_largest(counts, shares, |count, share| Some((count, 2 * share + 1)));
         shares[at] += 1;
         sum += 1;
     }
     while sum > STATES {
-        // The one with the fewest, of those that have several: the largest inverse.
+        // The symbol with the fewest, among symbols with several states: the largest inverse.
         let several = |count, share| (share > 1).then_some((2 * share - 1, count));
         let at = first_largest(counts, shares, several);
         shares[at] -= 1;
@@ -160,9 +160,9 @@ mod tests {
     fn shares_by_hand() {
         assert_eq!(fitted(&[1, 0, 3]), [1024, 0, 3072]);
         assert_eq!(fitted(&[5]), [4096]);
-        // Thirds are 1365 and one more, which the first one gets.
+        // Thirds are 1365, and the first symbol gets the one that remains.
         assert_eq!(fitted(&[7, 7, 7]), [1366, 1365, 1365]);
-        // Rare symbols have one state, which the frequent one lacks.
+        // Rare symbols have one state each, taken from the frequent one.
         assert_eq!(fitted(&[1, 1 << 30, 1]), [1, 4094, 1]);
         assert_eq!(fitted(&vec![1; 1024]), vec![4; 1024]);
     }

@@ -1,5 +1,5 @@
-//! Encoding from the last symbol to the first, and decoding from the first to the last, of four
-//! streams at a time.
+//! Encodes four streams at a time from the last symbol to the first, and decodes them from the
+//! first to the last.
 
 use alloc::vec::Vec;
 
@@ -13,8 +13,8 @@ use crate::{BitReader, DecodeError};
 const NOT_WHOLE: DecodeError = DecodeError::Corrupt("a tANS stream does not end with its symbols");
 
 impl Code {
-    /// Appends the symbols in four streams. A symbol without states, or outside
-    /// the alphabet, is a mistake: this panics, or writes what cannot be decoded.
+    /// Appends the symbols in four streams. Symbols without states, or outside the alphabet, are
+    /// not allowed: this panics, or writes bytes that cannot be decoded.
     ///
     /// # Panics
     /// If a stream is longer than `u32::MAX` bytes.
@@ -45,8 +45,8 @@ impl Code {
     /// number of bytes read. The code must come from [`read`](Self::read).
     ///
     /// # Errors
-    /// `Truncated`, or `Corrupt` if a stream does not end with its last symbol. What is in `out` is
-    /// then unspecified.
+    /// `Truncated`, or `Corrupt` if a stream does not end with its last symbol. The content of
+    /// `out` is then unspecified.
     ///
     /// # Panics
     /// If the code was fitted instead of read.

@@ -20,7 +20,7 @@ fn encoded(code: &mut Code, symbols: &[u16]) -> Vec<u8> {
 }
 
 fn decoded(code: &Code, bytes: &[u8], count: usize) -> Result<(Vec<u16>, usize), DecodeError> {
-    // What is there is overwritten.
+    // Existing content is overwritten.
     let mut out = vec![9; count];
     let used = code.decode(bytes, &mut out)?;
     Ok((out, used))
@@ -44,8 +44,8 @@ fn states(shares: &[u16]) -> Vec<(usize, u64)> {
     symbols.into_iter().map(state).collect()
 }
 
-/// The bits of a stream in order, by searching, symbol by symbol from the last, the state that
-/// leads to the current one.
+/// The bits of a stream in order. Searches the state that leads to the current one, symbol by
+/// symbol from the last.
 fn stream_by_definition(shares: &[u16], symbols: &[u16]) -> Vec<u8> {
     let states = states(shares);
     let (mut state, mut backwards) = (0u64, Vec::new());

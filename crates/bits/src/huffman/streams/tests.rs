@@ -22,7 +22,7 @@ fn encoded(code: &Code, symbols: &[u16]) -> Vec<u8> {
 }
 
 fn decoded(code: &mut Code, bytes: &[u8], count: usize) -> Result<(Vec<u16>, usize), DecodeError> {
-    // What is there is overwritten.
+    // Existing content is overwritten.
     let mut out = vec![9; count];
     let used = code.decode_streams(bytes, &mut out)?;
     Ok((out, used))
@@ -126,8 +126,7 @@ fn every_length_around_the_edges_returns() {
 
 #[test]
 fn quarters_of_different_statistics_return() {
-    // Streams whose codes are short end long before those whose codes are long, and the other way
-    // round.
+    // Streams with short codes end long before streams with long codes, and the other way round.
     let mut all = symbols(4000, 2, 0);
     all.extend(symbols(12_000, 900, 0));
     round_trip(&all, 900);

@@ -9,7 +9,7 @@ use crate::group_writer::{GROUP_BITS, GroupWriter, ROOM};
 use crate::kernels::*;
 use crate::zero_run;
 
-/// A kernel, run on slices of the input; it appends all that it computes to the output.
+/// A kernel, run on slices of the input; it appends all its results to the output.
 type Case = fn(&Input, &mut Output);
 
 /// All kernels, by name.
@@ -409,7 +409,7 @@ pub const KERNELS: &[(&str, Case)] = &[
     }),
     ("philox4x32", |input, output| {
         let [first, second] = [input.word(2), input.word(3)];
-        // Any counter, and those that carry into the second word and past it.
+        // Any counter, and counters that carry into the second word and past it.
         let carry = u32::MAX - 3;
         for start in [[input.word(0), input.word(1)], [carry, first], [carry, u32::MAX]] {
             let mut out = input.zeros();
@@ -441,7 +441,7 @@ pub const KERNELS: &[(&str, Case)] = &[
     ("abs_max_bits", |input, output| output.bits([abs_max_bits(&input.floats())])),
     ("abs_max_of_sum", |input, output| {
         let largest = abs_max_of_sum(&input.floats(), &input.more(), input.x, input.y);
-        // Of NaN there are several patterns.
+        // NaN has several patterns.
         output.bits([largest.min(f32::NAN.to_bits())]);
     }),
     ("max_byte", |input, output| output.bits([max_byte(&input.bytes())])),

@@ -1,4 +1,4 @@
-//! What kernels are run on, and what they gave.
+//! Input and output of kernels.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -13,7 +13,7 @@ pub struct Input {
     pub(super) y: f32,
 }
 
-/// Without the words, which are too many to read.
+/// Without the words, which are too many.
 impl fmt::Debug for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { len, offset, x, y, .. } = self;
@@ -23,7 +23,7 @@ impl fmt::Debug for Input {
 
 impl Input {
     /// Slices of `len` elements, each `offset` elements after a multiple of 64 bytes. Their values
-    /// are those of `words`, which is repeated if it is shorter; if it is empty, they are 0.
+    /// are `words`, repeated if shorter; 0 if empty.
     pub fn new(words: &[u32], len: usize, offset: usize, [x, y]: [f32; 2]) -> Self {
         let words = if words.is_empty() { &[0] } else { words };
         Self { words: words.to_vec(), len, offset, x, y }
@@ -70,8 +70,8 @@ impl Input {
     }
 }
 
-/// A slice that starts some elements after a multiple of 64 bytes. Its end is that of its memory,
-/// so that tools find accesses past it.
+/// A slice that starts some elements after a multiple of 64 bytes. It ends with its memory, so
+/// tools find accesses past it.
 pub(super) struct Shifted<T> {
     elements: Vec<T>,
     start: usize,
@@ -104,7 +104,7 @@ impl<T> DerefMut for Shifted<T> {
     }
 }
 
-/// What a kernel gave, as words.
+/// The results of a kernel, as words.
 #[derive(Debug, Default)]
 pub struct Output(Vec<u32>);
 
@@ -119,12 +119,12 @@ impl Output {
         self.bits(values.iter().map(|x| x.to_bits()));
     }
 
-    /// Floats that were computed. Which NaN an operation gives is left open by the language.
+    /// Floats that were computed. The language leaves open which NaN an operation gives.
     pub(super) fn computed(&mut self, values: &[f32]) {
         self.bits(values.iter().map(|x| if x.is_nan() { f32::NAN } else { *x }.to_bits()));
     }
 
-    /// Symbols of values times `factor`, and what was left of the values. A NaN has any symbol.
+    /// Symbols of values times `factor`, and the remaining values. A NaN has any symbol.
     pub(super) fn symbols<T: Copy + Into<u32>>(
         &mut self,
         (values, factor): (&[f32], f32),

@@ -1,8 +1,8 @@
 //! Comparison of the kernels' instruction sets with each other, for tests and for the fuzz target
 //! `kernels`.
 //!
-//! [`limited`] runs code as on a processor with fewer instructions, so that one machine tests all
-//! of them.
+//! [`limited`] runs code as on a processor with fewer instructions, so one machine tests all of
+//! them.
 
 mod cases;
 mod input;
@@ -16,7 +16,7 @@ pub use input::{Input, Output};
 /// Runs a kernel of [`KERNELS`] with each instruction set of this processor.
 ///
 /// # Panics
-/// If one gives other bits than the scalar twin.
+/// If one gives different bits than the scalar twin.
 pub fn check(kernel: usize, input: &Input) {
     let (name, run) = KERNELS[kernel];
     let output = |level| {

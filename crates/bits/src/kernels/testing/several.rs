@@ -26,7 +26,7 @@ pub(super) fn fills(
     output: &mut Output,
 ) {
     let any = input.floats();
-    // Without those that are too large for binary16, which is written in another way then.
+    // Without numbers too large for binary16, which are written in another way.
     let mut small = input.floats();
     small.iter_mut().filter(|x| x.is_nan() || x.abs() > 65_504.0).for_each(|x| *x = 1.5);
     for values in [any, small] {
@@ -41,7 +41,7 @@ pub(super) fn fills(
     }
 }
 
-/// Columns of runs in a row that is sixteen longer than the input, and their signs.
+/// Columns of runs in a row with sixteen more elements than the input, and their signs.
 pub(super) fn run_places(input: &Input) -> (Shifted<u32>, Shifted<u32>) {
     let row = (input.len + RUN) as u32;
     let columns = input.elements(input.len, |at| input.word(at) % row);
@@ -58,7 +58,7 @@ pub(super) fn thin(input: &Input) -> ([usize; 3], [Shifted<f32>; 2]) {
     ([rows, columns, rank], [c, factor])
 }
 
-/// Encodes four tANS streams, of which the last is the shortest, with any table.
+/// Encodes four tANS streams, the last one the shortest, with any table.
 pub(super) fn states(input: &Input, output: &mut Output) {
     let transitions: Vec<Transition> = (0..64)
         .map(|at| Transition { add: input.word(at) % (12 << 16), find: input.word(at + 64) })

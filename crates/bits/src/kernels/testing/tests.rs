@@ -3,11 +3,11 @@
 use super::*;
 use alloc::vec::Vec;
 
-/// Under Miri, which is slow, a few lengths and alignments.
+/// Only a few lengths and alignments under Miri, which is slow.
 const MOST: usize = if cfg!(miri) { 99 } else { 300 };
 const STRIDE: usize = if cfg!(miri) { 33 } else { 1 };
 
-/// Patterns of floats at which arithmetic changes: zeros, subnormals, the ends of the normal range,
+/// Patterns of floats at the limits of arithmetic: zeros, subnormals, the ends of the normal range,
 /// limits of 16-bit floats, infinities, and quiet and signalling NaNs with payloads, of either
 /// sign.
 const SPECIAL: [u32; 24] = [
