@@ -1,6 +1,6 @@
 //! Data sets, models, optimizers and learning rates of gradwire's training runs.
 //!
-//! - [`data`]: data sets from standard files, or generated; [`Split`]: how examples are divided
+//! - [`data`]: data sets from standard files, or generated; [`Split`]: the division of examples
 //!   among workers.
 //! - [`models`]: MLPs, convolutional networks from LeNet-5 to ResNet-50, U-Net, LSTMs and
 //!   collaborative filtering, with flat parameters and gradients.

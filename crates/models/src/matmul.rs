@@ -14,7 +14,7 @@ impl<'a> Matrix<'a> {
     /// Rows of `columns` values, one after the other.
     ///
     /// # Panics
-    /// If the values are no whole rows.
+    /// If the values are not whole rows.
     pub(crate) fn new(values: &'a [f32], columns: usize) -> Self {
         assert_eq!(values.len() % columns, 0, "a matrix has whole rows");
         let rows = values.len() / columns;
@@ -36,7 +36,7 @@ impl<'a> Matrix<'a> {
 /// `out ← left · right`, or `out ← out + left · right`, rows of `out` one after the other.
 ///
 /// # Panics
-/// If the shapes do not fit each other.
+/// If the shapes do not match.
 #[allow(unsafe_code, reason = "gemm takes pointers")]
 pub(crate) fn multiply(left: Matrix<'_>, right: Matrix<'_>, accumulate: bool, out: &mut [f32]) {
     let (rows, inner, columns) = (left.rows, left.columns, right.columns);
@@ -46,9 +46,9 @@ pub(crate) fn multiply(left: Matrix<'_>, right: Matrix<'_>, accumulate: bool, ou
         return;
     }
     let stride = |stride: usize| stride as isize;
-    // SAFETY: a matrix has rows·columns values, which `Matrix::new` checked and transposing keeps;
-    // its strides reach each of them and no other. `out` has rows·columns values, checked above,
-    // and does not overlap the factors, which are borrowed shared.
+    // SAFETY: a matrix has rows·columns values: `Matrix::new` checks that, and transposing keeps
+    // it. Its strides reach exactly these values. `out` has rows·columns values, checked above, and
+    // does not overlap the factors, which are shared borrows.
     unsafe {
         // The product is computed as right ᵀ · left ᵀ: the library prefers outputs whose columns
         // are contiguous.
@@ -93,8 +93,8 @@ mod tests {
         assert_eq!(out, [17.0, 22.0, 27.0, 22.0, 29.0, 36.0, 27.0, 36.0, 45.0]);
     }
 
-    /// The kernels for the processor at hand, which need features of the library, are several times
-    /// as fast as its scalar ones; they do not round products before they add them.
+    /// The library's kernels for this processor, which need features of the library, are several
+    /// times as fast as its scalar ones. They do not round products before adding them.
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn products_are_fused_where_the_processor_can() {

@@ -1,4 +1,4 @@
-//! Strings of the form `id:key=value,key=value`, as optimizers and learning rates are written.
+//! Strings of the form `id:key=value,key=value`, for optimizers and learning rates.
 
 use std::fmt::{self, Display};
 
@@ -48,7 +48,7 @@ pub enum OptionsError {
     },
 }
 
-/// The parsed settings of a string; each is taken once, by its key.
+/// The parsed settings of a string. Take each once, by its key.
 pub(crate) struct Options {
     id: String,
     given: Vec<(String, String)>,

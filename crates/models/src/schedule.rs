@@ -9,10 +9,10 @@ use crate::options::{Options, OptionsError, Printer};
 ///
 /// Strings: `0.1`, `step:from=0.1,factor=0.1,at=0.5+0.75`,
 /// `step:from=1,factor=0.8,after=0.4,every=0.02` (at 0.4, 0.42, 0.44 and so on),
-/// `cosine:from=0.1,to=0.001`, each but the first with `scale=on` (multiply by the number of
-/// workers, Goyal et al. 2017) and `warmup=0.05` (that part of the steps climbs linearly, to the
-/// scaled rate from the unscaled one, and without scaling from zero); `constant:from=0.1` is the
-/// long form of `0.1`.
+/// `cosine:from=0.1,to=0.001`, each but the first also with `scale=on` (multiply by the number of
+/// workers, Goyal et al. 2017) and `warmup=0.05`. During that part of the steps the rate climbs
+/// linearly from the unscaled to the scaled rate, or without scaling from zero. `constant:from=0.1`
+/// is the long form of `0.1`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LearningRate {
     /// The rate before any scaling, positive.
@@ -21,8 +21,7 @@ pub struct LearningRate {
     pub decay: Decay,
     /// Whether it is multiplied by the number of workers.
     pub scale: bool,
-    /// Warm-up: the fraction of the steps, from the first on, over which the rate increases; in [0,
-    /// 1].
+    /// Warm-up: the fraction of the steps at the start with an increasing rate; in [0, 1].
     pub warmup: f64,
 }
 
@@ -49,7 +48,7 @@ pub enum Decay {
     },
     /// Half a cosine without restarts (Loshchilov and Hutter 2017).
     Cosine {
-        /// The rate that it would reach one step after the last; not below 0.
+        /// The rate one step after the last; not below 0.
         to: f64,
     },
 }
@@ -100,12 +99,12 @@ impl LearningRate {
         drops
     }
 
-    /// How often the rate has been multiplied by its factor after the fraction `done` of the steps.
+    /// The number of multiplications by the factor after the fraction `done` of the steps.
     fn drops_by(&self, done: f64) -> i32 {
         match &self.decay {
             Decay::Constant | Decay::Cosine { .. } => 0,
             Decay::Step { at, .. } => at.iter().filter(|&&moment| done >= moment).count() as i32,
-            // The tolerance makes a moment that falls on a step count from that step on.
+            // With the tolerance, a moment that falls on a step counts from that step on.
             Decay::Repeated { after, every, .. } => {
                 (((done - after) / every + 1e-9).floor() + 1.0).max(0.0) as i32
             }
@@ -166,7 +165,7 @@ impl FromStr for LearningRate {
     }
 }
 
-/// The drops of a `step` schedule: at given moments, or at regular ones where `after` or `every` is
+/// The drops of a `step` schedule: at given moments, or at regular ones if `after` or `every` is
 /// given.
 fn step(options: &mut Options) -> Result<Decay, OptionsError> {
     let expected = "a number in (0, 1)";

@@ -1,4 +1,4 @@
-//! How the training set is split among workers.
+//! The split of the training set among workers.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -13,12 +13,12 @@ use crate::options::{Options, OptionsError, Printer};
 /// The random stream of shards.
 const STREAM: u32 = 0x7370_6c69;
 
-/// How training examples are divided among workers.
+/// The division of training examples among workers.
 ///
 /// Strings: `shared`, `shards`, `shards:sizes=4+2+1+1`, `classes:per=2`, `dirichlet:alpha=0.5`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Split {
-    /// All workers share all examples: each step distributes the next ones of a common order.
+    /// All workers share all examples: each step distributes the next examples of a common order.
     #[default]
     Shared,
     /// Each worker has a random subset.
@@ -50,11 +50,11 @@ impl Split {
         matches!(self, Split::Classes { .. } | Split::Dirichlet { .. })
     }
 
-    /// The examples of each worker, of a training set with these labels; `None` if all workers
+    /// The examples of each worker from a training set with these labels; `None` if all workers
     /// share all examples. A pure function of the seed.
     ///
     /// # Errors
-    /// The reason and the remedy, if there are not as many sizes as workers, or a shard is empty.
+    /// If the numbers of sizes and workers differ, or a shard is empty; with the remedy.
     pub fn shards(
         &self,
         labels: &[u16],
@@ -129,7 +129,7 @@ fn by_proportions(labels: &[u16], workers: usize, alpha: f64, rng: &mut Rng) -> 
     let gamma = Gamma::new(alpha + 1.0, 1.0).expect("the concentration is positive");
     let mut shards = vec![Vec::new(); workers];
     for examples in classes {
-        // Gamma draws divided by their sum are a Dirichlet draw. Those of a small concentration
+        // Gamma draws divided by their sum are a Dirichlet draw. Draws of a small concentration
         // underflow: their logarithms come from draws with α + 1 and a uniform u to the power 1/α.
         let mut logarithm = || {
             let draw = gamma.sample(&mut Words(rng)).ln();
@@ -145,7 +145,7 @@ fn by_proportions(labels: &[u16], workers: usize, alpha: f64, rng: &mut Rng) -> 
     shards
 }
 
-/// An adapter from the counter-based generator to the trait that distributions need.
+/// An adapter from the counter-based generator to the trait of distributions.
 struct Words<'a>(&'a mut Rng);
 
 impl TryRng for Words<'_> {

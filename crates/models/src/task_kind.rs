@@ -11,7 +11,7 @@ pub enum TaskKind {
     Segmentation,
     /// Text, token after token.
     Text,
-    /// Which users have taken which items.
+    /// The items that users have taken.
     Ratings,
 }
 

@@ -14,12 +14,11 @@ use super::files::{content, unreadable};
 /// The largest size of a file in an archive; a larger entry counts as damage.
 const MAX_FILE: u64 = 256 << 20;
 
-/// The largest total size of an archive's unpacked files, so that a small archive cannot fill the
+/// The largest total size of an archive's unpacked files, so a small archive cannot fill the
 /// memory.
 pub(super) const MAX_ALL: u64 = 8 << 30;
 
-/// The largest size of the attributes of a tar archive's entry that do not fit into its header,
-/// such as a long path.
+/// The largest size of the attributes of a tar entry outside its header, such as a long path.
 const MAX_ATTRIBUTES: u64 = 1 << 20;
 
 /// The end of a tar archive: two blocks of zeros.
@@ -72,7 +71,7 @@ impl Entry<'_> {
 }
 
 /// Calls `each` with every folder and regular file of the archive at `path`, whose content is
-/// `bytes`, but for hidden ones and those that macOS adds.
+/// `bytes`. Leaves out hidden files and the files that macOS adds.
 pub(super) fn visit(
     path: &Path,
     bytes: &[u8],
@@ -91,7 +90,7 @@ fn visit_tar(
     bytes: &[u8],
     mut each: impl FnMut(Entry<'_>) -> Result<(), DataError>,
 ) -> Result<(), DataError> {
-    // Gzip detects truncation; a bare archive that is cut off between two entries looks complete.
+    // Gzip detects truncation; a bare archive cut off between two entries looks complete.
     let bare = path.extension().is_some_and(|extension| extension == "tar");
     if bare && !bytes.ends_with(&END_MARK) {
         return Err(DataError::damaged(path, "it does not end with the mark of an archive's end"));
@@ -117,13 +116,12 @@ fn visit_tar(
             })?;
         }
     }
-    // What follows the last entry holds gzip's checksum.
+    // Gzip's checksum follows the last entry.
     io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(|e| unreadable(path, &e))?;
     Ok(())
 }
 
-/// The attributes of an entry of a tar archive that precede it because they do not fit into its
-/// header.
+/// The attributes of a tar entry that precede it because they do not fit into its header.
 #[derive(Default)]
 struct Extension {
     path: Option<Vec<u8>>,
@@ -163,7 +161,7 @@ impl Extension {
     /// The path of `entry`, which these attributes describe.
     ///
     /// # Errors
-    /// If the header does not say where the next entry begins.
+    /// If the header does not give the start of the next entry.
     fn path_of<R: Read>(
         self,
         archive: &Path,

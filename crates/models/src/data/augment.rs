@@ -9,7 +9,7 @@ pub const PADDING: usize = 4;
 ///
 /// # Panics
 /// If `mean` and `std` differ in length, if the length of the image is not a multiple of their
-/// length, or if `out` is not of the image's length.
+/// length, or if `out` differs in length from the image.
 pub fn normalise(image: &[u8], mean: &[f32], std: &[f32], out: &mut [f32]) {
     let channels = check(image, mean, std, out);
     let plane = (image.len() / channels).max(1);
@@ -22,8 +22,8 @@ pub fn normalise(image: &[u8], mean: &[f32], std: &[f32], out: &mut [f32]) {
 }
 
 /// Normalises `image`, of `shape` [channels, height, width], pads it by [`PADDING`] zeros on each
-/// side (after normalisation, so in the mean colour), crops a random window of the image's original
-/// size, and flips it horizontally with probability one half.
+/// side (the mean colour, after normalisation), crops a random window of the image's original size,
+/// and flips it horizontally with probability one half.
 ///
 /// `draws` are two uniform random words: the first selects one of 9 × 9 positions of the window,
 /// the second the flip.
@@ -65,8 +65,8 @@ pub fn augment(
     }
 }
 
-/// Whether images of `shape` [channels, height, width] are larger than what [`augment`], or of grey
-/// ones [`shift`], may move out of sight.
+/// Whether images of `shape` [channels, height, width] are larger than the pixels that [`augment`],
+/// or [`shift`] for grey images, may move out of sight.
 pub fn can_move(shape: [usize; 3]) -> bool {
     let [channels, height, width] = shape;
     height.min(width) > 2 * if channels == 1 { SHIFT } else { PADDING }
@@ -76,8 +76,8 @@ pub fn can_move(shape: [usize; 3]) -> bool {
 pub const SHIFT: usize = 2;
 
 /// Shifts `image`, of `shape` [channels, height, width], by up to [`SHIFT`] pixels in each
-/// direction, pads it with black, and normalises it. For grey images such as digits, which must not
-/// be flipped.
+/// direction, pads it with black, and normalises it. For grey images that must not be flipped, such
+/// as digits.
 ///
 /// `draw` is a uniform random word, which selects one of 5 × 5 shifts.
 ///

@@ -23,7 +23,7 @@ pub struct Known {
 /// A file of a known data set.
 #[derive(Debug, Clone, Copy)]
 pub struct KnownFile {
-    /// Its name. Of MNIST a file of this name with `.gz` appended may stand in for it.
+    /// Its name. MNIST may have a file of this name with `.gz` appended instead.
     pub name: &'static str,
     /// The SHA-256 of its content, unpacked, if known.
     pub sha256: Option<&'static str>,
@@ -150,8 +150,8 @@ const fn unsummed(name: &'static str) -> KnownFile {
     KnownFile { name, sha256: None }
 }
 
-/// The folders data set `name` is looked for in, in order: `explicit/name` and `explicit` if a
-/// folder is given, else `$GRADWIRE_DATA/name` (if the variable is set) and `./data/name`.
+/// The folders to search for data set `name`, in order: `explicit/name` and `explicit` if a folder
+/// is given, else `$GRADWIRE_DATA/name` (if the variable is set) and `./data/name`.
 pub fn places(name: &str, explicit: Option<&Path>) -> Vec<PathBuf> {
     places_under(name, explicit, env::var_os(ROOT_VARIABLE).map(PathBuf::from).as_deref())
 }

@@ -25,7 +25,7 @@ pub enum Content {
     Images(ImageSet),
     /// A text as a sequence of tokens.
     Text(Text),
-    /// Which users have taken which items.
+    /// The items that users have taken.
     Ratings(Ratings),
 }
 
@@ -84,7 +84,7 @@ impl Dataset {
         }
     }
 
-    /// What models learn from it.
+    /// The task that models learn from it.
     pub fn task(&self) -> TaskKind {
         match &self.content {
             Content::Images(images) if images.train.is_masked() => TaskKind::Segmentation,

@@ -9,15 +9,15 @@ use gradwire::{files, printable};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
-    /// The data set is in none of the places where it is looked for.
+    /// The data set is in none of the searched places.
     #[error(
         "data set '{name}' is not at {}; put its files there, or give their folder (known data sets: {known})",
         list(.places)
     )]
     NotFound {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The places looked at, in order.
+        /// The searched places, in order.
         places: Vec<PathBuf>,
         /// The names in the catalogue, separated by commas.
         known: String,
@@ -30,7 +30,7 @@ pub enum DataError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// A folder holds nothing that is recognised.
+    /// A folder holds no known format.
     #[error(
         "'{}' holds no data set that is recognised; give a folder with MNIST idx files, CIFAR-10 binary batches, \
          train/<class>/*.jpg and test/<class>/*.jpg, text in .txt files, MovieLens' u.data, ratings.dat or ratings.csv, \
@@ -47,7 +47,7 @@ pub enum DataError {
     Ambiguous {
         /// The folder.
         path: PathBuf,
-        /// The content that was found.
+        /// The found content.
         found: Vec<String>,
     },
     /// A data set lacks one of its files.
@@ -143,7 +143,7 @@ pub enum DataError {
     TooManyClasses {
         /// The folder or archive.
         path: PathBuf,
-        /// How many it has.
+        /// The number of its classes.
         found: usize,
     },
 }

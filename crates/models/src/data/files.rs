@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::DataError;
 
-/// Digests of the files read so far, by the name they have within the data set.
+/// Digests of the files read so far, by their names within the data set.
 #[derive(Default)]
 pub(super) struct Checksums {
     by_name: BTreeMap<String, String>,
@@ -27,8 +27,8 @@ impl Checksums {
         Ok(bytes)
     }
 
-    /// The digest of the list of digests, in the form `sha256sum` prints and sorted by name, so
-    /// that `sha256sum FILES | sha256sum` gives the same.
+    /// The digest of the list of digests, in `sha256sum`'s format and sorted by name: the same as
+    /// `sha256sum FILES | sha256sum`.
     pub(super) fn total(&self) -> String {
         let mut listing = String::new();
         for (name, digest) in &self.by_name {
@@ -62,7 +62,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The content of a file whose bytes are `bytes`: unpacked if its name says it is gzipped.
+/// The content of a file with these bytes, unpacked if its name ends as a gzipped file's.
 pub(super) fn content<'a>(path: &Path, bytes: &'a [u8]) -> Box<dyn Read + 'a> {
     match path.extension().and_then(|e| e.to_str()) {
         Some(e) if e.eq_ignore_ascii_case("gz") || e.eq_ignore_ascii_case("tgz") => {
@@ -81,7 +81,7 @@ pub(super) fn unreadable(path: &Path, error: &io::Error) -> DataError {
     DataError::damaged(path, reason)
 }
 
-/// Names in a folder, sorted, without those that are not UTF-8.
+/// Names in a folder, sorted, without names that are not UTF-8.
 pub(super) fn names(dir: &Path) -> Result<Vec<String>, DataError> {
     let entries = fs::read_dir(dir).map_err(|e| DataError::read(dir, e))?;
     let mut names = Vec::new();

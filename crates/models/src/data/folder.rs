@@ -2,8 +2,8 @@
 //! inside one archive that is read in memory.
 //!
 //! Classes are numbered in the order of their names. Images alternate between the classes, each
-//! class sorted by path, so that every prefix of the data has about the same number of images of
-//! each class.
+//! class sorted by path, so every prefix of the data has about the same number of images of each
+//! class.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use super::archive::MAX_ALL;
 use super::files::{Checksums, names};
 use super::{DataError, Images, archive, picture};
 
-/// The splits' folders: training, test, and the name that stands in for `test`.
+/// The splits' folders: training, test, and the alternative to `test`.
 const SPLITS: [&str; 3] = ["train", "test", "val"];
 
 /// Encoded images: by class, then by path.
@@ -54,8 +54,8 @@ pub(super) fn load_folders(
     assemble(dir, splits, u64::MAX)
 }
 
-/// Loads such folders from the archive at `path`, at its top level or inside a folder; `None` if it
-/// has none.
+/// Loads such folders from the archive at `path`, from its top level or inside a folder; `None` if
+/// it has none.
 pub(super) fn load_archive(
     path: &Path,
     bytes: &[u8],
@@ -70,8 +70,8 @@ fn is_image(file: &str) -> bool {
         && ["jpg", "jpeg", "png"].iter().any(|known| extension.eq_ignore_ascii_case(known))
 }
 
-/// Whether a path is one of a file, or of something that cannot be looked at, so that reading it
-/// gives the reason. A pipe or a device could be read without end.
+/// Whether a path is a file, or is inaccessible, so reading it gives the reason. Reading a pipe or
+/// a device might never end.
 fn may_be_file(path: &Path) -> bool {
     fs::metadata(path).map_or(true, |found| found.is_file())
 }
@@ -97,7 +97,7 @@ fn unpack(path: &Path, bytes: &[u8]) -> Result<Splits, DataError> {
     Ok(splits)
 }
 
-/// Decodes both splits, whose classes must be the same, each to at most `most` bytes; `origin` is
+/// Decodes both splits, each to at most `most` bytes. Their classes must be the same; `origin` is
 /// the folder or archive.
 fn assemble(origin: &Path, mut splits: Splits, most: u64) -> Result<(Images, Images), DataError> {
     let lacks =
@@ -235,7 +235,7 @@ fn in_turn(classes: Classes) -> Vec<File> {
 fn decode_files(origin: &Path, files: &[File], expected: Shape) -> Result<Vec<u8>, DataError> {
     let mut pixels = Vec::new();
     for file in files {
-        // Before the picture is decoded, because a wrong one may be large.
+        // Checked before the picture is decoded, because a wrong one may be large.
         let found = shape_of(origin, file)?;
         if found != expected {
             return Err(DataError::ImageSize {

@@ -1,11 +1,11 @@
-//! Generated frames of features in thousands of classes, as acoustic models of speech classify
-//! them.
+//! Generated frames of features in thousands of classes, like the input of acoustic models of
+//! speech.
 //!
-//! As in the BN50 corpus of AdaComp's paper (Chen et al. 2018) an example is 440 features, and one
+//! As in the BN50 corpus of AdaComp's paper (Chen et al. 2018), an example has 440 features and one
 //! of 5999 classes. A class is a pair of parts, one of 77 and one of 78, like a state of a phone.
 //! Each part has a pattern, and a frame is the sum of two patterns and noise. So a class can be
-//! learned from few examples, through its parts, and a model whose hidden layers represent the
-//! parts does better than one that compares frames.
+//! learned from few examples, through its parts: a model whose hidden layers represent parts does
+//! better than one that compares frames.
 //!
 //! A frame is a pure function of seed, split and index, computed with integers.
 
@@ -21,8 +21,9 @@ const CLASSES: usize = 5999;
 /// Second parts.
 const SECONDS: usize = 78;
 
-/// Generates the set: 60 000 training and 6000 test frames as grey images of one row: ten and one
-/// of each class, and a few more of the first classes. Takes a fraction of a second.
+/// Generates the set: 60 000 training and 6000 test frames as grey images of one row: ten training
+/// frames and one test frame of each class, and a few more of the first classes. Takes a fraction
+/// of a second.
 ///
 /// ```
 /// let data = gradwire_models::data::frames_sized(7, 20, 10);
@@ -34,7 +35,7 @@ pub fn frames(seed: u64) -> Dataset {
     frames_sized(seed, 60_000, 6_000)
 }
 
-/// As [`frames`], with other numbers of frames. Fewer frames are the first ones of more.
+/// As [`frames`], with other numbers of frames. A smaller set is the beginning of a larger one.
 pub fn frames_sized(seed: u64, train: usize, test: usize) -> Dataset {
     Dataset::generated(NAME, split(seed, 0, train), split(seed, 1, test), u16::to_le_bytes)
 }

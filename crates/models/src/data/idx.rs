@@ -1,7 +1,7 @@
 //! MNIST's idx files, gzipped or not.
 //!
 //! An idx file is a big-endian header (magic number 2049 for labels, 2051 for images; the number of
-//! items; for images also rows and columns) and then one byte an element.
+//! items; for images also rows and columns) and then one byte per element.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -122,7 +122,7 @@ fn parse(
             )
         })?;
     // Reads one byte more than announced: this detects trailing bytes, and makes gzip verify its
-    // checksum. Memory grows with the bytes that exist, not with the size that the header claims.
+    // checksum. Memory grows with the existing bytes, not with the size in the header.
     let mut data = Vec::new();
     content.take(expected + 1).read_to_end(&mut data).map_err(|e| unreadable(path, &e))?;
     match (data.len() as u64).cmp(&expected) {

@@ -39,7 +39,7 @@ impl Images {
         self.labels.len() > self.len()
     }
 
-    /// The labels of these images: one for each image, or one for each pixel, row by row.
+    /// The labels of these images: one per image, or one per pixel, row by row.
     ///
     /// # Panics
     /// If there are no such images.

@@ -16,15 +16,14 @@ use super::{Content, DataError, Dataset, ImageSet, cifar, folder, idx, masks, ra
 /// - text: `ptb.train.txt` and `ptb.test.txt` of the Penn Treebank, by words; `train.txt` and
 ///   `test.txt`, or any other `.txt` files, whose last 2 % are for testing, by characters;
 /// - one `.tar`, `.tar.gz`, `.tgz` or `.zip` of such folders or texts, read in memory, or of images
-///   with masks, `<folder>/<name>.jpg` beside `<folder>/<name>.png`, which are scaled down to
-///   96×96;
+///   with masks, `<folder>/<name>.jpg` beside `<folder>/<name>.png`, scaled down to 96×96;
 /// - ratings: MovieLens' `u.data`, `ratings.dat` or `ratings.csv`.
 ///
-/// `dir` may also be the path of the archive, text (of two, either) or ratings, or a folder with
-/// one subfolder that contains a data set. Text files are ignored if there is anything else,
-/// because most data sets have a readme. The data set takes the name of the folder or of the
-/// archive. The checksum is the SHA-256 of a list of digests: `sha256sum FILES | sha256sum`, with
-/// sorted paths relative to the folder.
+/// `dir` may also be the path of the archive, the text (either of two) or the ratings, or a folder
+/// with one subfolder that contains a data set. Text files are ignored beside other data, because
+/// most data sets have a readme. The data set takes the name of the folder or of the archive. The
+/// checksum is the SHA-256 of a list of digests: `sha256sum FILES | sha256sum`, with sorted paths
+/// relative to the folder.
 ///
 /// Memory: all files and all pixels at once. Images are decoded on all cores.
 ///
@@ -51,8 +50,8 @@ pub fn load(dir: &Path) -> Result<Dataset, DataError> {
     Ok(Dataset { name, checksum: sums.total(), content })
 }
 
-/// The folder that has the files of the data set at `dir`, as [`load`] finds it: that folder, its
-/// subfolder, or the folder of the file.
+/// The folder with the files of the data set at `dir`, as [`load`] finds it: `dir`, its subfolder,
+/// or the folder of the file.
 ///
 /// # Errors
 /// The errors of [`load`] if there is no data set, or more than one.
@@ -97,7 +96,7 @@ impl Layout {
     }
 }
 
-/// Recognises the data sets whose files are directly in a folder.
+/// Recognises data sets with files directly in a folder.
 type Recognise = fn(&Path) -> Result<Vec<Layout>, DataError>;
 
 /// The folder and the layout of the only data set at `path`.
@@ -125,7 +124,7 @@ fn search(path: &Path, kinds: Recognise) -> Result<Option<(PathBuf, Layout)>, Da
     }
     let mut below = Vec::new();
     for name in names(path)?.into_iter().filter(|name| path.join(name).is_dir()) {
-        // A subfolder that may not be read holds no data set.
+        // An unreadable subfolder holds no data set.
         for layout in kinds(&path.join(&name)).unwrap_or_default() {
             below.push((name.clone(), layout));
         }

@@ -1,11 +1,11 @@
 //! Images with masks: in one archive, `<folder>/<name>.jpg` beside `<folder>/<name>.png`, whose
 //! white pixels mark the pixels of the second class.
 //!
-//! Images may have any size, which their masks share; they are converted to grey and scaled down to
-//! [`SIDE`] × [`SIDE`]. A pixel of the scaled mask is the mean around it, in which near pixels
-//! weigh more; it is of the second class if at least a quarter of this weight is, so that thin
-//! cracks stay. Images alternate between the folders, each folder sorted by name; every fifth image
-//! of a folder is for testing.
+//! Images may have any size; a mask has the size of its image. Both are converted to grey and
+//! scaled down to [`SIDE`] × [`SIDE`]. A pixel of the scaled mask is a weighted mean around it;
+//! near pixels weigh more. The pixel is of the second class if at least a quarter of the weight is,
+//! so thin cracks stay. Images alternate between the folders, each folder sorted by name; every
+//! fifth image of a folder is for testing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,12 +15,12 @@ use super::{DataError, Images, archive};
 
 /// Rows and columns of the scaled images.
 pub(super) const SIDE: usize = 96;
-/// Of this number of images of a folder, the last is for testing.
+/// In each group of this many images of a folder, the last is for testing.
 const TEST_EACH: usize = 5;
 /// The smallest grey level of a scaled mask that marks a pixel.
 const QUARTER: u8 = 64;
 
-/// The two files of an image, as they lie in the archive.
+/// The two files of an image, as in the archive.
 #[derive(Default)]
 struct Pair {
     image: Option<Vec<u8>>,

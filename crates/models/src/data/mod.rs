@@ -1,11 +1,11 @@
-//! Data sets of labelled images, of text and of ratings: standard files in formats that are
-//! recognised, and generated sets of images that need no files.
+//! Data sets of labelled images, of text and of ratings: standard files in known formats, and
+//! generated sets of images.
 //!
 //! - [`load`] reads MNIST idx files, CIFAR-10 binary batches, image folders, the Penn Treebank's
 //!   words and plain text (folders and text also from one archive), images with masks, and
 //!   MovieLens' ratings; [`find`] looks for a data set by name; [`catalogue`] lists the names.
-//! - [`embedded`] generates distorted digits from a seed, [`frames`] feature vectors of thousands
-//!   of classes.
+//! - [`embedded`] generates distorted digits from a seed; [`frames`] generates feature vectors of
+//!   thousands of classes.
 //! - [`normalise`], [`augment`] and [`shift`] turn an image's bytes into the inputs of a model.
 
 mod archive;

@@ -41,7 +41,7 @@ impl Format {
     }
 }
 
-/// The width, height and channels that [`decode`] gives, by the header of a PNG or JPEG file.
+/// The width, height and channels that [`decode`] returns, from the header of a PNG or JPEG file.
 ///
 /// # Errors
 /// The fault of the header, as a text.
@@ -73,10 +73,10 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Picture, String> {
     Ok(picture)
 }
 
-/// A reader of a PNG file, whose header is read.
+/// A reader of a PNG file, after its header.
 fn png_reader(bytes: &[u8]) -> Result<png::Reader<Cursor<&[u8]>>, String> {
     let mut decoder = png::Decoder::new(Cursor::new(bytes));
-    // Palettes and few bits become whole bytes.
+    // Expands palettes and fewer bits to whole bytes.
     decoder.set_transformations(Transformations::EXPAND);
     decoder.read_info().map_err(text)
 }
@@ -107,7 +107,7 @@ fn png(bytes: &[u8]) -> Result<Picture, String> {
 
 type Jpeg<'a> = JpegDecoder<ZCursor<&'a [u8]>>;
 
-/// A decoder of a JPEG file, whose header is read, and the picture's width, height and channels.
+/// A decoder of a JPEG file, after its header, and the picture's width, height and channels.
 fn jpeg_decoder(bytes: &[u8]) -> Result<(Jpeg<'_>, [usize; 3]), String> {
     let options = DecoderOptions::default()
         .set_strict_mode(true)
@@ -158,8 +158,8 @@ impl Picture {
     }
 
     /// A grey picture of another size. A new pixel is the mean of the old ones around it, with
-    /// weights that fall linearly to 0 at the distance of one new pixel, or of one old pixel if it
-    /// becomes larger.
+    /// weights that fall linearly to 0 at the distance of one new pixel, or of one old pixel if the
+    /// picture becomes larger.
     pub(super) fn scaled(&self, width: usize, height: usize) -> Self {
         assert_eq!(self.channels, 1, "only grey pictures are scaled");
         let (columns, rows) = (tents(self.width, width), tents(self.height, height));
@@ -236,7 +236,7 @@ mod tests {
         encoder.set_color(ColorType::Indexed);
         encoder.set_depth(BitDepth::Two);
         encoder.set_palette(&[1, 2, 3, 4, 5, 6, 7, 8, 9]);
-        // One entry is transparent, which is dropped.
+        // One entry is transparent; transparency is dropped.
         encoder.set_trns(&[255, 0]);
         encoder.write_header().unwrap().write_image_data(&[0b10_00_01_00]).unwrap();
         assert_eq!(shape(&bytes), Ok([3, 1, 3]));
@@ -271,8 +271,7 @@ mod tests {
     fn scaling_by_hand() {
         let row = Picture { width: 4, height: 1, channels: 1, pixels: vec![0, 100, 200, 40] };
         assert_eq!(row.scaled(4, 1), row);
-        // Around 1, between the first two: weights 3, 3 and 1 of 7; around 3 the same the other way
-        // round.
+        // Around 1, between the first two: weights 3, 3 and 1 of 7; around 3 the same in reverse.
         let half = row.scaled(2, 1).pixels;
         assert_eq!(
             half,

@@ -7,11 +7,11 @@
 //! | `ratings.dat` | the same, separated by `::` |
 //! | `ratings.csv` | the same, separated by commas, below a line of names |
 //!
-//! Users and items are numbered from 0 in the order of their numbers in the file. As He, Liao,
-//! Zhang, Nie, Hu and Chua evaluate ("Neural collaborative filtering", WWW 2017, section 4.1), the
-//! last item that a user took is held out for testing, and ranked among 99 items that the user has
-//! never taken. They are drawn once, keyed by the user's number, so that every run is tested on the
-//! same items. A user who has taken a single item is not tested.
+//! Users and items are numbered from 0 in the order of their numbers in the file. As in the
+//! evaluation of He, Liao, Zhang, Nie, Hu and Chua ("Neural collaborative filtering", WWW 2017,
+//! section 4.1), the last item of each user is held out for testing, and ranked among 99 items that
+//! the user has never taken. These items are drawn once, keyed by the user's number, so every run
+//! is tested on the same items. A user with a single item is not tested.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,12 +24,12 @@ use super::files::Checksums;
 
 /// Files that hold ratings, and the separator of their fields.
 const FORMS: [(&str, &str); 3] = [("u.data", "\t"), ("ratings.dat", "::"), ("ratings.csv", ",")];
-/// The number of items that the held-out item is ranked among.
+/// The number of other items in the ranking of the held-out item.
 const OTHERS: u64 = 99;
 /// The random stream of these items.
 const STREAM: u32 = 0x7261_6e6b;
 
-/// Which users have taken which items.
+/// The items that users have taken.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Ratings {
     /// Number of users.
@@ -57,7 +57,8 @@ impl Ratings {
     /// Sorts ratings of user, item and time. Users and items get numbers from 0, in the order of
     /// their ids.
     ///
-    /// A user's last item is the one with the latest time; of several, the last in the file.
+    /// A user's last item is the item with the latest time; among equal times, the last in the
+    /// file.
     pub fn new(lines: &[(u32, u32, u64)]) -> Self {
         let ids = |of: fn(&(u32, u32, u64)) -> u32| -> Vec<u32> {
             lines.iter().map(of).collect::<BTreeSet<_>>().into_iter().collect()
@@ -72,7 +73,7 @@ impl Ratings {
         for (user, all) in (0..).zip(&by_user) {
             let own: BTreeSet<u32> = all.iter().map(|(item, _)| *item).collect();
             let own: Vec<u32> = own.into_iter().collect();
-            // Of equal times the last counts.
+            // Among equal times the last counts.
             let latest = all.iter().max_by_key(|(_, time)| *time).map(|(item, _)| *item);
             let kept = latest.filter(|_| own.len() > 1);
             if let Some(kept) = kept {
@@ -87,8 +88,8 @@ impl Ratings {
     }
 
     /// An item that the user has not taken in the training set, drawn from `rng`. It may be the
-    /// held-out item: if that were never drawn, a model could learn it from its absence. If all
-    /// items are taken, it is any item.
+    /// held-out item: otherwise a model could learn that item from its absence. If all items are
+    /// taken, it is any item.
     pub fn untaken(&self, user: u32, rng: &mut Rng) -> u32 {
         let taken = &self.taken[user as usize];
         loop {
@@ -100,9 +101,9 @@ impl Ratings {
     }
 }
 
-/// Distinct items that a user has not taken, in the order in which they are drawn: the beginning of
-/// a shuffle (Fisher and Yates) of all such items. A list of all of them for each user would take
-/// too much time and memory, so that only those that were swapped are stored.
+/// Distinct items that a user has not taken, in drawing order: the beginning of a shuffle (Fisher
+/// and Yates) of all such items. A list of all of them for each user would take too much time and
+/// memory, so only swapped items are stored.
 fn others(user: u32, items: usize, taken: &[u32]) -> Vec<u32> {
     let mut rng = Rng::new(0, u64::from(user), 0, 0, STREAM);
     let free = (items - taken.len()) as u64;
@@ -115,7 +116,7 @@ fn others(user: u32, items: usize, taken: &[u32]) -> Vec<u32> {
     (0..free.min(OTHERS)).map(draw).collect()
 }
 
-/// The item that comes after `before` others of those that are not in `taken`, which is in order.
+/// The item after `before` other items that are not in `taken`, a sorted list.
 fn untaken(before: u64, taken: &[u32]) -> u32 {
     // Before the item `taken[at]` there are `taken[at] - at` untaken ones.
     let (mut at, mut end) = (0, taken.len());
@@ -176,7 +177,7 @@ pub(super) fn load_file(
     Ok(ratings)
 }
 
-/// Whether a line begins with a letter, as one of names does.
+/// Whether a line begins with a letter, like a line of column names.
 fn lettered(line: &str) -> bool {
     line.starts_with(|first: char| first.is_alphabetic())
 }
@@ -274,7 +275,7 @@ mod tests {
                 "{taken:?}"
             );
         }
-        // A list of all of these would not fit into memory.
+        // A list of all items would not fit into memory.
         assert_eq!(others(1, 1 << 32, &[0]).len(), 99);
     }
 

@@ -1,5 +1,5 @@
-//! Tests on small data sets written to temporary folders, on real ones where there are any, and on
-//! the generated one.
+//! Tests on small data sets written to temporary folders, on real ones if present, and on the
+//! generated one.
 
 mod catalogue;
 mod cifar;
@@ -34,7 +34,7 @@ fn write(dir: &Path, name: &str, bytes: &[u8]) {
     fs::write(path, bytes).unwrap();
 }
 
-/// The error of loading `dir`, whose message must hold each of `words`.
+/// The error of loading `dir`; its message must contain each of `words`.
 fn refused(dir: &Path, words: &[&str]) -> DataError {
     let error = load(dir).expect_err("the data set is faulty");
     let message = error.to_string();

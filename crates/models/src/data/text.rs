@@ -6,11 +6,11 @@
 //! | `train.txt`, `test.txt` | characters | a file each |
 //! | any other `.txt` | characters | all files, in the order of their names; the last 2 % are the test text |
 //!
-//! Characters are Unicode's; the vocabulary is that of the whole text, or of `train.txt` where the
-//! test text has a file of its own. Words are separated by white space, `<eos>` stands for the end
-//! of a line, and the vocabulary is the 10 000 most common words of the training text, with one
-//! more symbol, `<unk>`, for all others; a text that has `<unk>` among its common words needs no
-//! other. (The common distribution of the Penn Treebank has 9 999 words, including `<unk>`.)
+//! Characters are Unicode characters. Their vocabulary comes from the whole text, or from
+//! `train.txt` if the test text is a separate file. Words are separated by white space, and `<eos>`
+//! stands for the end of a line. Their vocabulary is the 10 000 most common words of the training
+//! text, plus the symbol `<unk>` for all others, unless `<unk>` is already among the common words.
+//! (The common distribution of the Penn Treebank has 9 999 words, including `<unk>`.)
 //!
 //! The complete works of Shakespeare in 42 files have 5 178 120 + 105 675 characters, 80 of them
 //! distinct.
@@ -53,7 +53,7 @@ impl fmt::Display for Unit {
 /// A training and a test text, as tokens of one vocabulary.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Text {
-    /// The unit of text that is a token.
+    /// The unit of text of a token.
     pub unit: Unit,
     /// The symbols; a token is an index in this list. Characters are in the order of their code
     /// points, words in decreasing order of frequency.
@@ -108,7 +108,7 @@ pub(super) fn load_archive(path: &Path, bytes: &[u8]) -> Result<Option<Text>, Da
 /// The pairs of a training and a test text.
 const PAIRS: [[&str; 2]; 2] = [["ptb.train.txt", "ptb.test.txt"], ["train.txt", "test.txt"]];
 
-/// The other file of the pair that a file belongs to, if it belongs to one.
+/// The other file of a file's pair, if it belongs to one.
 pub(super) fn other_of_pair(name: &str) -> Option<&'static str> {
     PAIRS.iter().find_map(|pair| {
         let at = pair.iter().position(|known| *known == name)?;

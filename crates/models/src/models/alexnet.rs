@@ -1,6 +1,5 @@
 //! AlexNet (Krizhevsky, Sutskever and Hinton 2012, "ImageNet classification with deep convolutional
-//! neural networks", section 3.5), one of the models that AdaComp (Chen et al. 2018) is measured
-//! on.
+//! neural networks", section 3.5), one of the models in AdaComp's measurements (Chen et al. 2018).
 //!
 //! conv 96@11×11 stride 4 → max-pool 3 stride 2 → conv 256@5×5 → max-pool 3 stride 2 → conv 384@3×3
 //! → conv 384@3×3 → conv 256@3×3 → max-pool 3 stride 2 → fc 4096 → fc 4096 → fc classes, with relu
@@ -8,11 +7,11 @@
 //! 224×224 images; the others keep their input's size.
 //!
 //! 62 378 344 parameters in 16 tensors on 224×224×3 images and 1000 classes. The paper splits the
-//! second, fourth and fifth convolution in two halves, one for each of its processors; here, as
-//! usual on one processor, they are not split, which adds 1 413 120 parameters. Response
-//! normalisation and dropout are left out. AdaComp's 288 MB match neither: 62 378 344 floats are
-//! 250 MB. Images must be at least 63×63. All initial weights in front of a rectifier have He's
-//! variance, also where pooling follows.
+//! second, fourth and fifth convolution in two halves, one for each of its processors. Here, as
+//! usual on one processor, they are whole, which adds 1 413 120 parameters. Response normalisation
+//! and dropout are left out. AdaComp's 288 MB match neither: 62 378 344 floats are 250 MB. Images
+//! must be at least 63×63. All initial weights before a rectifier have He's variance, even if
+//! pooling follows.
 
 use super::layout::Next;
 use super::network::Builder;

@@ -1,4 +1,4 @@
-//! What all models have in common: named parameters with initial values.
+//! The common part of all models: named parameters with initial values.
 
 use super::layout::Layout;
 
@@ -12,7 +12,7 @@ pub trait Architecture {
         &self.layout().tensors
     }
 
-    /// The values that a step keeps for an image, a token or a pair: about the least.
+    /// A lower estimate of the values that a step keeps for an image, a token or a pair.
     fn activations(&self) -> usize {
         self.layout().activations
     }

@@ -133,7 +133,7 @@ mod tests {
     use crate::models::statistics::EPSILON;
     use crate::models::testing::{Trial, wave};
 
-    /// Normalised maps in f64, by the definition, of one image after the other.
+    /// Normalised maps in f64, by the definition, image after image.
     fn naive(
         maps: &[f64],
         scale: &[f64],

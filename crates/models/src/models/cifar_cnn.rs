@@ -1,5 +1,5 @@
-//! Three convolutions and one fully connected layer for CIFAR-10, one of the models that AdaComp
-//! (Chen et al. 2018) is measured on, after Krizhevsky's cuda-convnet.
+//! Three convolutions and one fully connected layer for CIFAR-10, one of the models in AdaComp's
+//! measurements (Chen et al. 2018), after Krizhevsky's cuda-convnet.
 //!
 //! conv 32@5×5 → relu → max-pool 2 → conv 32@5×5 → relu → max-pool 2 → conv 64@5×5 → relu →
 //! max-pool 2 → fc classes; convolutions are padded, pooling of odd sizes drops the last row and
@@ -15,7 +15,7 @@ use super::window::Window;
 /// Declares the network.
 pub(super) fn cifar_cnn(net: &mut Builder) {
     for (name, channels) in [("conv1", 32), ("conv2", 32), ("conv3", 64)] {
-        // Relu commutes with max-pooling; after it there are a quarter of the values.
+        // Relu commutes with max-pooling, and a quarter of the values remain after pooling.
         net.conv(name, channels, Window::same(5), Next::PooledRelu);
         net.max_pool(Window::square(2)).relu();
     }

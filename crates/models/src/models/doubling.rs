@@ -6,7 +6,7 @@ use super::pass::Pass;
 use super::pointwise::add_map_sums;
 use crate::matmul::{Matrix, multiply};
 
-/// The values that one value becomes.
+/// The output values of one input value.
 const SQUARE: usize = 4;
 
 /// A transposed convolution of 2×2 and stride 2, with bias: each value becomes a square of four.
@@ -72,8 +72,8 @@ impl Doubling {
     }
 }
 
-/// Where each row of maps of one place in the square begins in the output of an image: map by map,
-/// place by place, row by row. Its values are two apart.
+/// The start of each row in the output of an image: map by map, place in the square by place, row
+/// by row. Values of a row are two apart.
 fn rows(maps: usize, height: usize, width: usize) -> impl Iterator<Item = usize> {
     let places = (0..maps).flat_map(|map| [[0, 0], [0, 1], [1, 0], [1, 1]].map(|at| (map, at)));
     places.flat_map(move |(map, [y, x])| {

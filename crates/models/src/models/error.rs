@@ -19,8 +19,7 @@ pub enum ModelError {
         /// The smallest height and width.
         least: usize,
     },
-    /// Images that cannot be halved as often as the model needs, or whose number of classes is not
-    /// two.
+    /// Images that cannot be halved often enough, or do not have two classes.
     #[error(
         "{model} tells two classes of pixels apart in images whose sides are multiples of {sides}, these are {shape} with {} classes; give such images",
         shape.classes
@@ -39,7 +38,7 @@ pub enum ModelError {
         /// The images.
         shape: ImageShape,
     },
-    /// More parameters than memory can hold.
+    /// More parameters than fit in memory.
     #[error(
         "the model has {parameters} parameters on this data, which do not fit into memory ({:.1} GB); choose a smaller model, or smaller images, texts or tables of ratings",
         4e-9 * *parameters as f64
@@ -48,7 +47,7 @@ pub enum ModelError {
         /// The number of parameters, or `u64::MAX` if they are more.
         parameters: u64,
     },
-    /// A model of one kind of data for another.
+    /// A model for one kind of data on another kind.
     #[error("{model} learns {learns}, not {task}; choose {}", .task.models())]
     Task {
         /// The model.

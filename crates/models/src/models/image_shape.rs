@@ -1,4 +1,4 @@
-//! The shape of images and the number of their classes.
+//! The shape of images, and the number of classes.
 
 use std::fmt;
 

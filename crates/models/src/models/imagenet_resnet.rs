@@ -1,13 +1,13 @@
-//! The residual networks that He et al. 2015 ("Deep residual learning for image recognition",
-//! Table 1) train on ImageNet.
+//! The residual networks of He et al. 2015 ("Deep residual learning for image recognition", Table
+//! 1) for ImageNet.
 //!
 //! A 7×7 convolution of stride 2 to 64 channels, batch norm, relu, max-pool 3 of stride 2, four
 //! stages of blocks, global average pooling, a fully connected layer. `resnet18` has two blocks a
 //! stage, each of two 3×3 convolutions of 64, 128, 256 or 512 channels; `resnet50` has 3, 4, 6 and
-//! 3 blocks, each a bottleneck: 1×1 to that number of channels, 3×3, and 1×1 to four times that
+//! 3 blocks, each a bottleneck: 1×1 to this number of channels, 3×3, and 1×1 to four times the
 //! number. Each convolution is followed by batch norm and relu; at the end of a block the input is
 //! added before relu. The first block of the second to fourth stage has stride 2, in its first
-//! convolution. Where a block changes channels, its input goes through a 1×1 convolution and batch
+//! convolution. If a block changes the channels, its input goes through a 1×1 convolution and batch
 //! norm (the paper's option B).
 //!
 //! | model | parameters | tensors |
@@ -16,9 +16,9 @@
 //! | `resnet50` | 25 557 032 | 161 |
 //!
 //! on 3-channel images of any size and 1000 classes, batch norm's scales and shifts included. The
-//! survey of Xu et al. 2020 (its Table 3) counts 25 559 081 in 161 tensors for ResNet-50, which is
-//! one class more, "background": 2 049 parameters. AdaComp (Chen et al. 2018) gives both networks
-//! in MiB of floats, 44.6 and 98.
+//! survey of Xu et al. 2020 (its Table 3) counts 25 559 081 in 161 tensors for ResNet-50, because
+//! of one more class, "background", with 2 049 parameters. AdaComp (Chen et al. 2018) gives both
+//! networks in MiB of floats, 44.6 and 98.
 
 use super::network::Builder;
 use super::operations::global_mean;

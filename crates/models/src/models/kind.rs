@@ -18,8 +18,8 @@ use crate::options::OptionsError;
 /// The models: `mlp` (layers of 300 and 100 units with relu; others as in `mlp:392-50,tanh`),
 /// `lenet5` or `lenet5:relu`, `cifar-cnn`, `resnet` followed by its depth 6n + 2 (`resnet20`,
 /// `resnet110`), `resnet9`, `densenet40` or `vgg16` for images of CIFAR's size; `alexnet`,
-/// `resnet18`, `resnet50` or `vgg19` for those of ImageNet's; `unet` (16 channels in its narrowest
-/// layer; others as in `unet:4`) for images with masks; `gpt` (others as in
+/// `resnet18`, `resnet50` or `vgg19` for images of ImageNet's size; `unet` (16 channels in its
+/// narrowest layer; others as in `unet:4`) for images with masks; `gpt` (others as in
 /// `gpt:layers=6,heads=6,width=384,context=256`), `charlstm` (200 hidden units; others as in
 /// `charlstm:hidden=512,unroll=35,dropout=0.5,embedding=off`) or `wordlstm` for text; `ncf` for
 /// ratings.
@@ -73,7 +73,7 @@ pub enum ModelKind {
     Ncf,
 }
 
-/// A name that stands for no model.
+/// A name that is not a model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownModel {
     /// An unknown name.
@@ -180,7 +180,7 @@ impl ModelKind {
     }
 }
 
-/// The models whose names have no parameters.
+/// The models with names without parameters.
 const NAMES: [(&str, ModelKind); 12] = [
     ("lenet5", ModelKind::LeNet5 { rectified: false }),
     ("lenet5:relu", ModelKind::LeNet5 { rectified: true }),
@@ -204,7 +204,7 @@ impl FromStr for ModelKind {
             |size: &str, most: usize| size.parse().ok().filter(|size| (1..=most).contains(size));
         let resnet = |depth: &str| {
             let depth: usize = depth.parse().ok()?;
-            // A depth of 50 is ImageNet's network, however it is written.
+            // A depth of 50 means ImageNet's network in any spelling.
             let fits = (8..=Self::DEEPEST).contains(&depth) && depth % 6 == 2 && depth != 50;
             fits.then_some(ModelKind::ResNet { n: depth / 6 })
         };
@@ -231,7 +231,7 @@ impl FromStr for ModelKind {
     }
 }
 
-/// The sizes that a model can have, for a name that has the form of one.
+/// The allowed sizes of a model, for a name of its form.
 fn allowed_sizes(name: &str) -> Option<String> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     match name.split_once(':') {

@@ -22,20 +22,20 @@ pub(crate) enum Init {
 }
 
 impl Init {
-    /// He et al. 2015: variance 2 / fan-in, for weights in front of a rectifier.
+    /// He et al. 2015: variance 2 / fan-in, for weights before a rectifier.
     pub(crate) fn he(fan_in: usize) -> Self {
         Init::Uniform { variance: 2.0 / fan_in as f32 }
     }
 
-    /// Variance 0.65 / fan-in, for weights in front of a rectifier and max-pooling. Pooling takes
-    /// the largest of four values: if they are independent and normal, its square after the
-    /// rectifier is on average 1/0.65 of their variance; without pooling it is half of it, hence
-    /// He's 2. With He's variance each such layer would triple the scores' variance.
+    /// Variance 0.65 / fan-in, for weights before a rectifier and max-pooling. Pooling takes the
+    /// largest of four values. If they are independent and normal, the mean square after the
+    /// rectifier is 1/0.65 of their variance; without pooling it is half their variance, hence He's
+    /// 2. With He's variance each such layer would triple the scores' variance.
     fn pooled(fan_in: usize) -> Self {
         Init::Uniform { variance: 0.65 / fan_in as f32 }
     }
 
-    /// Glorot and Bengio 2010 as Caffe has it: variance 1 / fan-in, for a layer without rectifier.
+    /// Glorot and Bengio 2010 in Caffe's form: variance 1 / fan-in, for a layer without rectifier.
     pub(crate) fn xavier(fan_in: usize) -> Self {
         Init::Uniform { variance: 1.0 / fan_in as f32 }
     }
@@ -58,18 +58,17 @@ impl Init {
 /// The operation after a layer, which determines the initialisation of its weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Next {
-    /// A rectifier; in all models but two also one that pooling follows, as in `vgg16`, `vgg19`,
-    /// `alexnet` and `unet`.
+    /// A rectifier. In all models but two this includes a rectifier before pooling, as in `vgg16`,
+    /// `vgg19`, `alexnet` and `unet`.
     Relu,
-    /// A rectifier, and pooling of the largest of 2×2 values before or after it: in `lenet5:relu`
-    /// and `cifar-cnn` only.
+    /// A rectifier, with 2×2 max-pooling before or after it: only in `lenet5:relu` and `cifar-cnn`.
     PooledRelu,
     /// Anything else.
     Linear,
 }
 
 impl Next {
-    /// The initialisation of weights of which `fan_in` are summed.
+    /// The initialisation of weights with this fan-in.
     pub(crate) fn init(self, fan_in: usize) -> Init {
         match self {
             Next::Relu => Init::he(fan_in),
@@ -88,7 +87,7 @@ pub struct Layout {
     inits: Vec<Init>,
     /// The name and number of channels of each batch normalisation.
     pub(crate) norms: Vec<(String, usize)>,
-    /// The values that a step keeps for an image, a token or a pair: about the least.
+    /// A lower estimate of the values that a step keeps for an image, a token or a pair.
     pub(crate) activations: usize,
 }
 
@@ -111,14 +110,14 @@ impl Layout {
         self.parameter(layer, "bias", &[size], Init::Constant(0.0))
     }
 
-    /// Refuses a model whose parameters do not fit into the memory that is left.
+    /// Refuses a model whose parameters do not fit into the remaining memory.
     pub(crate) fn check_size(&self) -> Result<(), ModelError> {
         let sum = |sum: u64, tensor: &gradwire::Tensor| {
             let sizes = tensor.shape().iter().map(|&size| size as u64);
             sum.saturating_add(sizes.fold(1, u64::saturating_mul))
         };
         let parameters = self.tensors.iter().fold(0, sum);
-        // The compiler may remove an allocation that it sees is not used.
+        // The compiler may remove an allocation that is visibly unused.
         let reserves = |count| black_box(Vec::<f32>::new()).try_reserve_exact(count).is_ok();
         let fits = memory::available().is_none_or(|bytes| parameters.saturating_mul(4) <= bytes);
         match fits && usize::try_from(parameters).is_ok_and(reserves) {

@@ -1,9 +1,9 @@
-//! What models of images minimise.
+//! The loss of models of images.
 
 use super::maps::Maps;
 use super::pointwise::cross_entropy;
 
-/// A loss of the scores of images or pixels: the mean over them of a loss of each.
+/// A loss of the scores of images or pixels: the mean of their losses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loss {
     /// Cross-entropy of the softmax.
@@ -16,7 +16,7 @@ impl Loss {
     /// The mean over the rows of `scores`, and its gradient.
     ///
     /// # Panics
-    /// If there is not one label for each row, or a label is no class.
+    /// If there is not one label for each row, or a label is not a class.
     pub(super) fn mean(self, mut scores: Maps, labels: &[u16]) -> (f64, Maps) {
         let classes = scores.image_len();
         assert_eq!(scores.batch(), labels.len(), "a label for each row of scores");

@@ -9,7 +9,7 @@ use super::pointwise::add;
 #[derive(Debug, Clone)]
 pub(super) struct Maps {
     values: Rc<Vec<f32>>,
-    /// Channels, height and width of an image's maps, none of which is 0.
+    /// Channels, height and width of an image's maps, none of them 0.
     pub(super) shape: [usize; 3],
     /// Whether no gradient is needed, as for the network's input.
     constant: bool,
@@ -26,7 +26,7 @@ pub(super) struct Outline {
 }
 
 impl Outline {
-    /// The gradient of the maps; no maps where none is needed.
+    /// The gradient of the maps; empty if none is needed.
     pub(super) fn gradient(self, find: impl FnOnce() -> Vec<f32>) -> Option<Maps> {
         (!self.constant).then(|| Maps::new(find(), self.shape))
     }
@@ -68,7 +68,7 @@ impl Maps {
         self.shape[1] * self.shape[2]
     }
 
-    /// What remains to be known about them when the values are no longer needed.
+    /// The facts about the maps that remain needed without their values.
     pub(super) fn outline(&self) -> Outline {
         Outline { len: self.values.len(), shape: self.shape, constant: self.constant }
     }

@@ -1,5 +1,5 @@
-//! Max-pooling: squares of 2×2 pixels one by one, other windows row by row, which is faster than
-//! window by window.
+//! Max-pooling: 2×2 squares one by one, other windows row by row, which is faster than window by
+//! window.
 
 use pulp::Arch;
 
@@ -7,7 +7,7 @@ use super::maps::Maps;
 use super::pass::Pass;
 use super::window::Window;
 
-/// The largest value of each window. Padding is never the largest. Of equal values the first one
+/// The largest value of each window. Padding is never the largest. Among equal values the first one
 /// gets the gradient. NaN is the largest.
 pub(super) fn max_pool(pass: &mut Pass<'_>, window: Window, x: Maps) -> Maps {
     let [channels, height, width] = x.shape;
@@ -87,7 +87,7 @@ fn pool_squares(map: &[f32], width: usize, largest: &mut [f32], sources: &mut [u
     }
 }
 
-/// The first of the largest values of a square, and the distance of its pixel from the first.
+/// The first of the largest values of a square, and the distance of its pixel from the first pixel.
 #[inline(always)]
 fn largest_of_square(top: &[f32; 2], bottom: &[f32; 2], width: u32) -> (f32, u32) {
     let others = [(top[1], 1), (bottom[0], width), (bottom[1], width + 1)];
@@ -98,7 +98,8 @@ fn largest_of_square(top: &[f32; 2], bottom: &[f32; 2], width: u32) -> (f32, u32
     })
 }
 
-/// Compares a row of windows with a row of pixels, of which the first is number `first` in its map.
+/// Compares a row of windows with a row of pixels; its first pixel has the index `first` in the
+/// map.
 fn pool_row(
     pixels: &[f32],
     first: usize,

@@ -1,12 +1,12 @@
 //! Multi-layer perceptrons: fully connected layers with an activation after each except the last;
-//! after the last, too, if they are trained on squared errors.
+//! with squared errors also after the last.
 //!
 //! `mlp` has hidden layers of 300 and 100 units (LeCun et al. 1998, "Gradient-based learning
-//! applied to document recognition", LeNet-300-100), rectified: 266 610 parameters in 6 tensors on
+//! applied to document recognition", LeNet-300-100) with relu: 266 610 parameters in 6 tensors on
 //! 28×28×1 images and 10 classes, 784·300 + 300, 300·100 + 100, 100·10 + 10.
-//! `mlp:392-50,tanh,squared` is the network of Øland and Raj 2015 (327 880 parameters),
-//! `mlp:1024-1024-1024-1024-1024` on 440 features and 5999 classes AdaComp's BN50-DNN (10 798 959;
-//! Chen et al. 2018).
+//! `mlp:392-50,tanh,squared` is the network of Øland and Raj 2015 (327 880 parameters).
+//! `mlp:1024-1024-1024-1024-1024` on 440 features and 5999 classes is AdaComp's BN50-DNN (10 798
+//! 959 parameters; Chen et al. 2018).
 
 use std::fmt;
 use std::str::FromStr;
@@ -26,14 +26,14 @@ const MOST_UNITS: u32 = 1 << 16;
 pub struct Hidden {
     /// Units, layer by layer; 0 after the last.
     units: [u32; MOST_LAYERS],
-    /// Whether the activation is the hyperbolic tangent, not the rectifier.
+    /// Whether the activation is the hyperbolic tangent instead of the rectifier.
     tanh: bool,
     /// Whether the outputs are activated, too, and the loss is their squared error.
     pub(super) squared: bool,
 }
 
 impl Hidden {
-    /// The sizes that are allowed, for errors.
+    /// The allowed sizes, for errors.
     pub(super) fn allowed() -> String {
         format!(
             "give 1 to {MOST_LAYERS} hidden layers of 1 to {MOST_UNITS} units, optionally with ',tanh' or ',tanh,squared'"

@@ -1,10 +1,10 @@
 //! The models of the papers.
 //!
 //! A [`Model`] classifies images, a [`Gpt`] or a [`LanguageModel`] predicts the next token of a
-//! text, a [`Recommender`] predicts which items a user takes. All compute loss and gradients of a
-//! batch, and evaluate. Parameters and gradients are flat `f32` vectors, one for each of their
-//! tensors, and stay outside: a model of images keeps nothing but the running statistics of batch
-//! normalisation, one of text nothing at all.
+//! text, and a [`Recommender`] predicts which items a user takes. All compute the loss and
+//! gradients of a batch, and evaluate. Parameters and gradients are flat `f32` vectors, one per
+//! tensor, and stay outside: a model of images keeps only the running statistics of batch
+//! normalisation, a model of text nothing.
 
 mod alexnet;
 mod architecture;

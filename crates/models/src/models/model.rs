@@ -60,8 +60,8 @@ impl Model {
         self.shape
     }
 
-    /// Adds the gradient of the batch's mean loss, as a rule cross-entropy, to `gradients` and
-    /// returns that mean. Updates the batch-norm statistics. Passes each gradient to `sink` as soon
+    /// Adds the gradient of the batch's mean loss, usually cross-entropy, to `gradients` and
+    /// returns the mean. Updates the batch-norm statistics. Passes each gradient to `sink` as soon
     /// as it is final.
     ///
     /// `images` are normalised values, image after image, each channel by channel; `labels` has one
@@ -86,8 +86,8 @@ impl Model {
         loss
     }
 
-    /// Updates the running statistics of batch normalisation by those that a batch has with these
-    /// parameters, which get this weight, in (0, 1].
+    /// Updates the running statistics of batch normalisation by the statistics of a batch with
+    /// these parameters, with this weight, in (0, 1].
     ///
     /// # Panics
     /// If lengths do not fit.
@@ -142,7 +142,7 @@ impl Model {
         }
     }
 
-    /// Restores what [`save`](Self::save) wrote under the same prefix.
+    /// Restores the entries of [`save`](Self::save) under the same prefix.
     pub fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
         let mut restored = Vec::with_capacity(self.statistics.len());
         for (name, channels) in &self.layout.norms {

@@ -1,8 +1,8 @@
 //! Neural collaborative filtering: predicting which items a user takes.
 //!
 //! NeuMF of He, Liao, Zhang, Nie, Hu and Chua ("Neural collaborative filtering", WWW 2017, section
-//! 3.4) in the sizes of MLPerf's reference, which the survey of compressed communication trains. A
-//! user u and an item i each have an embedding row: 64 values for a factorisation, then 128 for a
+//! 3.4) with the sizes of MLPerf's reference, as in the survey of compressed communication. A user
+//! u and an item i each have an embedding row: 64 values for a factorisation, then 128 for a
 //! perceptron:
 //!
 //! ```text
@@ -14,9 +14,9 @@
 //! The loss is the mean over pairs of the cross-entropy of σ(score). Rows start uniform with a
 //! deviation of 0.01.
 //!
-//! Parameters: 192·(users + items) + 107 073, in ten tensors; with MovieLens' 138 493 users and 26
-//! 744 items of twenty million ratings these are 31 832 577. A step uses only the rows of its
-//! pairs, but the gradient is stored densely, as large as the tables.
+//! Parameters: 192·(users + items) + 107 073, in ten tensors; 31 832 577 with the 138 493 users and
+//! 26 744 items of MovieLens' twenty million ratings. A step uses only the rows of its pairs, but
+//! the gradient is dense, as large as the tables.
 
 use super::architecture::Architecture;
 use super::layout::{Init, Layout};
@@ -44,7 +44,7 @@ pub(super) struct Widths {
 /// The sizes of MLPerf's reference.
 const WIDTHS: Widths = Widths { factors: 64, inputs: 128, layers: [256, 128, 64] };
 
-/// A model of which users take which items. Parameters and gradients stay outside.
+/// A model that predicts which items users take. Parameters and gradients stay outside.
 #[derive(Debug)]
 pub struct Recommender {
     widths: Widths,
@@ -62,7 +62,7 @@ pub struct Pairs<'a> {
     pub items: &'a [u32],
 }
 
-/// A fully connected layer, and where its parameters are.
+/// A fully connected layer, and the positions of its parameters.
 #[derive(Debug, Clone, Copy)]
 struct Dense {
     weight: usize,
@@ -129,7 +129,7 @@ impl Recommender {
     /// mean. `taken` says for each pair whether the user has taken the item.
     ///
     /// # Panics
-    /// If lengths do not fit, there are no pairs, or there is no such user or item.
+    /// If lengths do not fit, there are no pairs, or a user or item does not exist.
     pub fn add_gradients(
         &self,
         parameters: &[Vec<f32>],

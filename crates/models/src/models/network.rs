@@ -1,7 +1,7 @@
 //! Networks of images: layers one after another, with residual and concatenated branches.
 //!
-//! A [`Builder`] declares the parameters of each layer as the layer is added, and tracks the shape
-//! of the feature maps, so that a network states only the output size of each layer.
+//! A [`Builder`] declares the parameters of each added layer, and tracks the shape of the feature
+//! maps, so a network states only the output size of each layer.
 
 use super::ImageShape;
 use super::batch_norm::BatchNorm;
@@ -154,7 +154,7 @@ impl Builder {
 
     /// The parameters, and the network that uses them.
     pub(super) fn finish(mut self) -> (Layout, Network) {
-        // It exists at the same time as the values for the backward pass.
+        // The largest output exists at the same time as the values for the backward pass.
         self.layout.activations += self.largest;
         (self.layout, Network(self.layers))
     }
@@ -273,7 +273,7 @@ impl Builder {
         self.apply(operations::halve)
     }
 
-    /// The layers that `declare` adds, apart from the others.
+    /// The layers that `declare` adds, as a separate branch.
     fn branch(&mut self, declare: impl FnOnce(&mut Self)) -> Network {
         let before = std::mem::take(&mut self.layers);
         declare(self);
@@ -294,8 +294,8 @@ impl Builder {
         self.add(Layer::Residual { body, shortcut })
     }
 
-    /// Concatenates the last layer's output and the output of a body as channels; the body's output
-    /// first if `last`.
+    /// Concatenates the last layer's output and the output of a body as channels; with `last`, the
+    /// body's output comes first.
     pub(super) fn concat(&mut self, last: bool, body: impl FnOnce(&mut Self)) -> &mut Self {
         let channels = self.channels();
         let body = self.branch(body);

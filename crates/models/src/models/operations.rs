@@ -80,7 +80,8 @@ pub(super) fn global_mean(pass: &mut Pass<'_>, x: Maps) -> Maps {
     Maps::new(y, [channels, 1, 1])
 }
 
-/// The largest value of each map. Of equal values the first gets the gradient. NaN is the largest.
+/// The largest value of each map. Among equal values the first gets the gradient. NaN is the
+/// largest.
 pub(super) fn global_max(pass: &mut Pass<'_>, x: Maps) -> Maps {
     let (map_len, [channels, ..]) = (x.map_len(), x.shape);
     let largest: Vec<usize> = x.values().chunks_exact(map_len).map(largest_at).collect();
@@ -103,7 +104,7 @@ fn largest_at(map: &[f32]) -> usize {
     map.iter().position(|x| x.is_nan()).unwrap_or_else(|| highest(map))
 }
 
-/// Every second row and column, from the first on, and as many channels of zeros again.
+/// Every second row and column, from the first on, and the same number of channels of zeros.
 pub(super) fn widen(pass: &mut Pass<'_>, x: Maps) -> Maps {
     let [channels, height, width] = x.shape;
     let thinned = [2 * channels, height.div_ceil(2), width.div_ceil(2)];
@@ -158,7 +159,7 @@ mod tests {
         Trial::run((3, SHAPE), Vec::new(), run).check(|x, _| naive(x));
     }
 
-    /// What `of` makes of each map, one after the other.
+    /// The results of `of` for each map, one after the other.
     fn each_map(of: impl Fn(&[f64]) -> Vec<f64>) -> impl Fn(&[f64]) -> Vec<f64> {
         move |maps| maps.chunks(SHAPE[1] * SHAPE[2]).flat_map(&of).collect()
     }

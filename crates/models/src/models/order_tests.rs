@@ -7,7 +7,7 @@ use gradwire_exchange::GradientSink;
 use super::tests::{model, zeros};
 use super::*;
 
-/// What came, in the order in which it came.
+/// The received gradients, in order.
 #[derive(Debug, Default)]
 struct Collected(Mutex<Vec<(usize, Vec<f32>)>>);
 

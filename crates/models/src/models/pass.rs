@@ -31,7 +31,7 @@ pub(super) enum StatisticsSource<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// A pass whose gradients are wanted.
+    /// A pass with gradients.
     pub(super) fn training(parameters: &'a [Vec<f32>], statistics: &'a mut [Statistics]) -> Self {
         Self {
             parameters,
@@ -64,7 +64,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Runs operations with a record of their own, and returns that record.
+    /// Runs operations with a separate record, and returns the record.
     pub(super) fn apart(&mut self, run: impl FnOnce(&mut Self) -> Maps) -> (Maps, Record<'a>) {
         let inner = self.record.as_ref().map(|_| Record::default());
         let before = std::mem::replace(&mut self.record, inner);
@@ -75,7 +75,7 @@ impl<'a> Pass<'a> {
 }
 
 /// The backward pass of an operation: turns the gradient of the output into the gradient of the
-/// input, if that is needed.
+/// input, if needed.
 type Back<'a> = Box<dyn FnOnce(Maps, &mut Gradients<'_>) -> Option<Maps> + 'a>;
 
 /// The backward passes of operations, in the order of the forward pass.
@@ -83,15 +83,14 @@ type Back<'a> = Box<dyn FnOnce(Maps, &mut Gradients<'_>) -> Option<Maps> + 'a>;
 pub(super) struct Record<'a>(Vec<Back<'a>>);
 
 impl Record<'_> {
-    /// Turns the gradient of the last output into the gradient of the first input, if that is
-    /// needed.
+    /// Turns the gradient of the last output into the gradient of the first input, if needed.
     pub(super) fn back(self, gradient: Maps, gradients: &mut Gradients<'_>) -> Option<Maps> {
-        // Operations whose input needs no gradient come before all parameters.
+        // Operations that need no input gradient come before all parameters.
         self.0.into_iter().rev().try_fold(gradient, |gradient, back| back(gradient, gradients))
     }
 }
 
-/// The gradients of all parameters, to which a backward pass adds.
+/// The gradients of all parameters, for a backward pass to add to.
 pub(super) struct Gradients<'a> {
     /// One for each parameter.
     pub(super) all: &'a mut [Vec<f32>],
@@ -100,8 +99,7 @@ pub(super) struct Gradients<'a> {
 }
 
 impl Gradients<'_> {
-    /// Passes on these gradients. Call it once for each parameter, when nothing more is added to
-    /// its gradient.
+    /// Passes on these gradients. Call it once for each parameter, when its gradient is final.
     pub(super) fn ready(&self, indices: impl IntoIterator<Item = usize>) {
         let Some(sink) = self.sink else { return };
         indices.into_iter().for_each(|index| sink.ready(index, &self.all[index]));

@@ -1,15 +1,15 @@
 //! Operations on rows of values: sums, softmax, GELU.
 //!
-//! They are written so that compilers vectorise them: sums have [`LANES`] independent parts, and
-//! [`exp`] is a polynomial instead of a call.
+//! They are written for vectorising compilers: sums have [`LANES`] independent parts, and [`exp`]
+//! is a polynomial instead of a call.
 
-/// The partial sums of a sum, in an order that does not depend on the processor.
+/// The number of partial sums of a sum, on every processor.
 pub(super) const LANES: usize = 16;
 
 /// `sum += terms`, element by element.
 ///
 /// # Panics
-/// If there are more or fewer terms than sums.
+/// If the numbers of terms and sums differ.
 pub(super) fn add(sum: &mut [f32], terms: &[f32]) {
     assert_eq!(sum.len(), terms.len(), "a term for each sum");
     for (sum, term) in sum.iter_mut().zip(terms) {
@@ -26,13 +26,13 @@ pub(super) fn sum(values: &[f32]) -> f32 {
     lanes.iter().sum::<f32>() + rest
 }
 
-/// Adds to each sum the values of its map, of the maps of one image.
+/// Adds the values of each map of an image to the map's sum.
 pub(super) fn add_map_sums(sums: &mut [f32], maps: &[f32]) {
     let maps = maps.chunks_exact(maps.len() / sums.len());
     sums.iter_mut().zip(maps).for_each(|(total, map)| *total += sum(map));
 }
 
-/// The position of the highest value; the first of equal ones.
+/// The position of the highest value; the first among equals.
 pub(super) fn highest(row: &[f32]) -> usize {
     (1..row.len()).fold(0, |best, at| if row[at] > row[best] { at } else { best })
 }
@@ -101,10 +101,9 @@ fn gate(x: f32) -> f32 {
 /// / 2.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
-    /// Adding it rounds to a whole number, which then is in the lowest bits; 127 is the exponent's
-    /// bias.
+    /// Adding it rounds to a whole number in the lowest bits; 127 is the exponent's bias.
     const ROUND: f32 = (3 << 22) as f32 + 127.0;
-    /// ln 2 in two parts, of which the first has few digits, so that its products are exact.
+    /// ln 2 in two parts; the first has few digits, so its products are exact.
     const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
     let x = x.clamp(-87.0, 87.0);
     let shifted = x * std::f32::consts::LOG2_E + ROUND;

@@ -1,12 +1,11 @@
-//! The residual networks that He et al. 2015 ("Deep residual learning for image recognition",
-//! section 4.2) train on CIFAR-10.
+//! The residual networks of He et al. 2015 ("Deep residual learning for image recognition", section
+//! 4.2) for CIFAR-10.
 //!
 //! A 3×3 convolution to 16 channels, three stages of n blocks with 16, 32 and 64 channels, global
 //! average pooling, a fully connected layer: 6n + 2 weighted layers. A block is conv 3×3, batch
 //! norm, relu, conv 3×3, batch norm, plus its input, relu. The first block of the second and third
-//! stage has stride 2. Shortcuts are identities throughout (the paper's option A): where a stage
-//! begins, the input is subsampled by 2 and the new channels are zero, so shortcuts have no
-//! parameters.
+//! stage has stride 2. Shortcuts are identities (the paper's option A): at the start of a stage the
+//! input is subsampled by 2 and the new channels are zero, so shortcuts have no parameters.
 //!
 //! | depth | parameters | tensors |
 //! |---|---|---|
@@ -17,11 +16,11 @@
 //!
 //! on 3-channel images and 10 classes, batch norm's scales and shifts included. Projection
 //! shortcuts (option B) would add 2 752 for each depth. The survey of Xu et al. 2020 (its Table 3)
-//! counts 269 467 parameters in 51 tensors for ResNet-20, which is the pre-activation order of
-//! layers: the same 19 convolutions (267 696), ten batch norms with scale and shift after
-//! convolutions (2·352), ten with a shift only in front of blocks and at the end (352), and a
-//! classifier of 11 classes, one of them "background" (715); against the original's 19 batch norms
-//! (1 376) and 10 classes (650) that is 320 fewer and 65 more.
+//! counts 269 467 parameters in 51 tensors for ResNet-20, in the pre-activation order of layers:
+//! the same 19 convolutions (267 696), ten batch norms with scale and shift after convolutions
+//! (2·352), ten with only a shift before blocks and at the end (352), and a classifier of 11
+//! classes, one of them "background" (715). Compared with the original's 19 batch norms (1 376) and
+//! 10 classes (650), that is 320 fewer and 65 more.
 
 use super::network::Builder;
 use super::operations::{global_mean, widen};

@@ -1,5 +1,5 @@
-//! The nine-layer residual network that Page ("How to train your ResNet", 2018) trains on CIFAR-10
-//! for the DAWNBench competition, the "custom ResNet-9" of the survey of Xu et al. 2020.
+//! The nine-layer residual network of Page ("How to train your ResNet", 2018) for CIFAR-10 in the
+//! DAWNBench competition, the "custom ResNet-9" of the survey of Xu et al. 2020.
 //!
 //! conv 64 → conv 128, max-pool 2 → residual of two convs 128 → conv 256, max-pool 2 → conv 512,
 //! max-pool 2 → residual of two convs 512 → largest of each channel → fc classes without bias,

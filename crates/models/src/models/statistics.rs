@@ -33,7 +33,7 @@ impl Statistics {
         Self { mean, variance }
     }
 
-    /// Moves the running statistics towards the statistics of a batch, which get this weight.
+    /// Moves the running statistics towards the statistics of a batch, with this weight.
     pub(super) fn observe(&mut self, batch: &Self, weight: f32) {
         follow(&mut self.mean, &batch.mean, weight);
         follow(&mut self.variance, &batch.variance, weight);

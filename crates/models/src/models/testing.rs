@@ -8,7 +8,7 @@ pub(super) fn wave(count: usize, step: f64) -> Vec<f32> {
     (0..count).map(|at| (at as f64 * step).sin() as f32).collect()
 }
 
-/// An operation's input and parameters, its output and the gradients of an inner product of the
+/// An operation's input, parameters and output, and the gradients of an inner product with the
 /// output.
 pub(super) struct Trial {
     /// The input.
@@ -46,8 +46,8 @@ impl Trial {
         Self { x, parameters, y: y.values().to_vec(), y_gradient, gradients }
     }
 
-    /// Compares the output with that of `naive`, of the input and the parameters, and the gradients
-    /// with its slopes. `naive` has no kinks within 10⁻⁶ of these.
+    /// Compares the output with `naive` of the input and the parameters, and the gradients with its
+    /// slopes. `naive` has no kinks within 10⁻⁶ of them.
     pub(super) fn check(&self, naive: impl Fn(&[f64], &[Vec<f64>]) -> Vec<f64>) {
         let tensors: Vec<Vec<f64>> =
             [&self.x].into_iter().chain(&self.parameters).map(|values| wide(values)).collect();

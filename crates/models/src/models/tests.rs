@@ -1,4 +1,4 @@
-//! Counts worked out by hand, gradients against finite differences.
+//! Counts against hand calculations, gradients against finite differences.
 
 pub(super) mod deep;
 
@@ -14,7 +14,7 @@ pub(super) fn model(name: &str, shape: ImageShape) -> Model {
     Model::new(name.parse().unwrap(), shape).unwrap()
 }
 
-/// A model of the network that `declare` declares, with other sizes than those that have a name.
+/// A model of the network that `declare` adds, in sizes without a name.
 pub(super) fn narrow(shape: ImageShape, declare: impl FnOnce(&mut network::Builder)) -> Model {
     let mut net = network::Builder::new(shape);
     declare(&mut net);
@@ -61,7 +61,7 @@ fn models_that_do_not_fit_into_memory_are_refused() {
     let side = 1 << 24;
     let shape = ImageShape { channels: 3, height: side, width: side, classes: 10 };
     let error = Model::new("mlp".parse().unwrap(), shape).unwrap_err();
-    // 300 weights a value, and 300 + 30 100 + 1010.
+    // 300 weights per value, and 300 + 30 100 + 1010.
     let parameters = 300 * 3 * (1 << 48) + 300 + 30_100 + 1010;
     assert_eq!(error, ModelError::TooLarge { parameters });
     assert!(error.to_string().contains("253327479039621810 parameters"), "{error}");
@@ -89,7 +89,7 @@ fn counts_are_those_worked_out_by_hand() {
         ("vgg19", IMAGENET, 143_667_240, 38),
         ("alexnet", IMAGENET, 62_378_344, 16),
         ("unet:4", grey, 116_017, 46),
-        // Xu et al. 2020, Table 3; 11 and 1001 classes where it has one for the background.
+        // Xu et al. 2020, Table 3; 11 and 1001 classes if it has one for the background.
         ("densenet40", with(11, CIFAR), 357_491, 158),
         ("resnet9", CIFAR, 6_573_120, 25),
         ("vgg16", with(11, CIFAR), 14_982_987, 30),

@@ -1,19 +1,19 @@
 //! A U-Net (Ronneberger, Fischer and Brox 2015, "U-Net: convolutional networks for biomedical image
-//! segmentation") in the small size that the survey of Xu et al. 2020 segments industrial surfaces
-//! with.
+//! segmentation") in the small size of the survey of Xu et al. 2020, which segments industrial
+//! surfaces.
 //!
 //! Down: four pairs of 3×3 convolutions with 32, 32, 64 and 128 channels, max-pool 2 after each.
-//! Up: four times two 3×3 convolutions and a transposed one of 2×2 that doubles the sides; its
-//! output is concatenated with that of the pair of the same size on the way down: 256, 256 and 128
-//! channels, then 128, 64 and 64, 64, 32 and 32, 32, 16 and 16. Last come two 3×3 convolutions with
-//! 32 channels and a 1×1 to one. All have biases and, except the last, relu; 3×3 are padded, so
-//! that images keep their size, unlike in the paper.
+//! Up: four times two 3×3 convolutions and a transposed one of 2×2 that doubles the sides. Its
+//! output is concatenated with the output of the pair of the same size on the way down: 256, 256
+//! and 128 channels, then 128, 64 and 64, 64, 32 and 32, 32, 16 and 16. Last come two 3×3
+//! convolutions with 32 channels and a 1×1 to one. All have biases and, except the last, relu. 3×3
+//! convolutions are padded, so images keep their size, unlike in the paper.
 //!
-//! The single value of a pixel is the score of the second class; that of the first is 0: a row of
-//! the output is a pixel, and the cross-entropy is the logistic loss. 1 850 305 parameters in 46
-//! tensors on grey images, the numbers of the survey's Table 3; `unet:4` has a quarter of all
-//! channels. Sides must be multiples of 16. All initial weights in front of a rectifier have He's
-//! variance, also where pooling follows.
+//! The single value of a pixel is the score of the second class; the first class has the score 0. A
+//! row of the output is a pixel, and the cross-entropy is the logistic loss. 1 850 305 parameters
+//! in 46 tensors on grey images, the numbers of the survey's Table 3; `unet:4` has a quarter of all
+//! channels. Sides must be multiples of 16. All initial weights before a rectifier have He's
+//! variance, even if pooling follows.
 
 use super::layout::Next;
 use super::network::Builder;

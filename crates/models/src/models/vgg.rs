@@ -11,11 +11,11 @@
 //! | `vgg16` | 2, 2, 3, 3, 3 | 512 | 32×32×3 | 10 | 14 982 474 | 30 |
 //! | `vgg19` | 2, 2, 4, 4, 4 | 4096, 4096 | 224×224×3 | 1000 | 143 667 240 | 38 |
 //!
-//! `vgg16` is the network in CIFAR-10's size, with one hidden layer of 512 units in place of two of
+//! `vgg16` is the network in CIFAR-10's size, with one hidden layer of 512 units instead of two of
 //! 4096: 14 714 688 + 262 656 + 5 130. The survey of Xu et al. 2020 (its Table 3) counts 14 982 987
-//! in 30 and 143 671 337 in 38 tensors, which is one class more, "background": 513 and 4 097
-//! parameters. Images must be at least 32×32. All initial weights in front of a rectifier have He's
-//! variance, also where pooling follows.
+//! in 30 and 143 671 337 in 38 tensors, because of one more class, "background", with 513 and 4 097
+//! parameters. Images must be at least 32×32. All initial weights before a rectifier have He's
+//! variance, even if pooling follows.
 
 use super::layout::Next;
 use super::network::Builder;

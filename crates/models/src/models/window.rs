@@ -1,4 +1,4 @@
-//! Windows that are moved over feature maps.
+//! Windows moved over feature maps.
 
 /// The square window that a convolution or a pooling moves over feature maps.
 #[derive(Debug, Clone, Copy)]
@@ -13,12 +13,12 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// A window at every place inside the maps.
+    /// A window at every place inside the maps, without padding.
     pub(crate) fn of(kernel: usize) -> Self {
         Self { kernel, stride: 1, padding: 0 }
     }
 
-    /// A window padded so that the stride alone shrinks the maps.
+    /// A window with padding, so only the stride shrinks the maps.
     pub(crate) fn same(kernel: usize) -> Self {
         Self { padding: kernel / 2, ..Self::of(kernel) }
     }

@@ -3,7 +3,7 @@
 //!
 //! s ← s + g², p ← p − lr·g / (√s + ε)
 //!
-//! with s = 0 at first, so that the first step of every element is lr·sign(g).
+//! with s = 0 at first, so the first step of every element is lr·sign(g).
 
 use super::per_tensor::{Rule, Step};
 

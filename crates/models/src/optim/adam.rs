@@ -3,26 +3,26 @@
 //!
 //! m ← β₁·m + (1−β₁)·g, v ← β₂·v + (1−β₂)·g², p ← p − lr·√(1−β₂ᵗ)/(1−β₁ᵗ) · m / (√v + ε)
 //!
-//! with t counted from 1 for each tensor. As `adamw` its weight decay is decoupled from the
-//! gradient (Loshchilov and Hutter 2019): p is first multiplied by 1 − lr·decay, except in tensors
-//! of one dimension, which do not decay. With `freeze` v and its correction stay what they are
-//! after that number of updates, as in 1-bit Adam (Tang et al. 2021); then an update is linear in
-//! the gradients. With `exchange=momentum` it is 1-bit Adam: from the freeze on ranks exchange, in
-//! place of gradients, what m would be with their gradient alone, β₁·m + (1−β₁)·g, and the mean of
-//! that is m. Error feedback keeps what compression leaves out of the momentum. The momentum is
-//! sent undivided; each rank divides the mean by √v.
+//! with t counted from 1 for each tensor. In `adamw` weight decay is decoupled from the gradient
+//! (Loshchilov and Hutter 2019): p is first multiplied by 1 − lr·decay, except in tensors of one
+//! dimension, which do not decay. With `freeze`, v and its correction no longer change after that
+//! number of updates, as in 1-bit Adam (Tang et al. 2021); an update is then linear in the
+//! gradients. With `exchange=momentum` it is 1-bit Adam: after the freeze ranks exchange, in place
+//! of gradients, their own momentum β₁·m + (1−β₁)·g, and its mean is m. Error feedback keeps the
+//! compression error of the momentum. The momentum is sent undivided; each rank divides the mean by
+//! √v.
 //!
-//! The paper sends gradients uncompressed until the freeze, which a schedule says:
-//! `none until 1000 then onebit` with `freeze=1000`. It freezes when second moments have become
-//! stable; here the number of updates is given.
+//! The paper sends gradients uncompressed until the freeze; use a schedule for that: `none until
+//! 1000 then onebit` with `freeze=1000`. The paper freezes when second moments are stable; here the
+//! number of updates is given.
 //!
-//! Deviations after the freeze, because compression spreads noise over a whole tensor, and an
-//! update divides it by √v:
+//! Deviations after the freeze, because compression spreads noise over a whole tensor and an update
+//! divides the noise by √v:
 //!
 //! - An element whose v is 0 had no gradient before the freeze. Ranks send 0 as its momentum, m
 //!   stays 0, and only decoupled weight decay changes it. In `adam` weight decay is part of the
 //!   gradient.
-//! - No element moves further in an update than Adam can ever move one, 7.3 learning rates with the
+//! - No element moves further in an update than Adam can ever move it: 7.3 learning rates with the
 //!   default β₁ and β₂.
 
 use gradwire::Tensor;
@@ -40,8 +40,7 @@ pub struct AdamConfig {
     pub epsilon: f32,
     /// Whether weight decay is decoupled from the gradient.
     pub decoupled: bool,
-    /// The number of updates after which second moments no longer change; `None`: they always
-    /// change.
+    /// The number of updates after which second moments no longer change; `None` for no freeze.
     pub freeze: Option<u64>,
     /// Whether ranks exchange their momentum after the freeze, in place of gradients.
     pub exchanges_momentum: bool,
@@ -53,7 +52,7 @@ impl AdamConfig {
         self.freeze.is_some_and(|updates| step.updates > updates)
     }
 
-    /// The factor of the parameters that is added to gradients.
+    /// The factor of the parameters in the penalty added to gradients.
     fn penalty(&self, step: Step) -> f32 {
         if self.decoupled { 0.0 } else { step.decay }
     }
@@ -66,12 +65,12 @@ impl AdamConfig {
         (f64::from(step.learning_rate) * squares.sqrt() / means) as f32
     }
 
-    /// The most learning rates that Adam can move an element in an update, whatever the gradients
-    /// are; infinite if β₂ ≤ β₁².
+    /// The largest update of an element by Adam, in learning rates, for any gradients; infinite if
+    /// β₂ ≤ β₁².
     ///
-    /// By the inequality of Cauchy and Schwarz, m is at most (1−β₁) / √((1−β₂)·(1−β₁²/β₂)) times
-    /// √v. Bias corrections make the bound smaller, since x + y ≥ 2·√(x·y) for the powers of β₁²/β₂
-    /// and β₂ in it.
+    /// By the Cauchy–Schwarz inequality, m is at most (1−β₁) / √((1−β₂)·(1−β₁²/β₂)) times √v. Bias
+    /// corrections make the bound smaller, since x + y ≥ 2·√(x·y) for the powers of β₁²/β₂ and β₂
+    /// in it.
     fn largest_update(&self) -> f32 {
         let [beta1, beta2] = [self.beta1, self.beta2].map(f64::from);
         match beta2 - beta1 * beta1 {
@@ -80,7 +79,7 @@ impl AdamConfig {
         }
     }
 
-    /// The most that an update may move an element.
+    /// The largest allowed update of an element.
     fn limit(&self, step: Step) -> f32 {
         let most = self.largest_update();
         if self.is_frozen(step) && most.is_finite() {
@@ -91,7 +90,7 @@ impl AdamConfig {
     }
 }
 
-/// `base` to a whole power by squaring: only products, so every machine gets the same bits.
+/// `base` to an integer power by squaring: only products, so every machine gets the same bits.
 fn power(mut base: f64, mut exponent: u64) -> f64 {
     let mut result = 1.0;
     while exponent > 0 {
@@ -143,7 +142,7 @@ impl Rule for AdamConfig {
         let frozen = self.is_frozen(step);
         let shares = |beta: f32| (beta, 1.0 - beta);
         let (beta2, new) = if frozen { (1.0, 0.0) } else { shares(self.beta2) };
-        // The mean of the ranks' momentum is the momentum, and has the penalty in it.
+        // The mean of the ranks' momentum is the momentum, and includes the penalty.
         let is_momentum = frozen && self.exchanges_momentum;
         let (beta1, share) = if is_momentum { (0.0, 1.0) } else { shares(self.beta1) };
         let penalty = if is_momentum { 0.0 } else { self.penalty(step) };
@@ -166,8 +165,8 @@ impl Rule for AdamConfig {
     }
 }
 
-/// 1 for an element with a second moment, 0 for another: nothing says how large its updates should
-/// be. A factor, so that NaN stays NaN and is found.
+/// 1 for an element with a second moment, otherwise 0: the size of its updates would be unknown. A
+/// factor, so NaN stays NaN and is found.
 fn had_gradient(square: f32) -> f32 {
     f32::from(square != 0.0)
 }

@@ -11,7 +11,7 @@ use super::per_tensor::{PerTensor, Rule};
 use super::{AdaGradConfig, AdamConfig, MomentumConfig, MuonConfig, RmsPropConfig, sgd::Sgd};
 use crate::options::{Options, OptionsError, Printer};
 
-/// An optimizer with its settings. Prints only the settings that differ from the defaults.
+/// An optimizer with its settings. Prints only settings that differ from the defaults.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum OptimizerKind {
     /// Plain gradient descent.
@@ -52,8 +52,8 @@ impl OptimizerKind {
         }
     }
 
-    /// The vectors that are kept for a tensor, each as long as the tensor. A tensor that Muon
-    /// updates as Adam does has one more.
+    /// The vectors kept for a tensor, each as long as the tensor. A tensor that Muon updates like
+    /// Adam has one more.
     pub fn vectors(self) -> usize {
         fn of<R: Rule>(_: R) -> usize {
             R::STATE.len()
@@ -68,7 +68,7 @@ impl OptimizerKind {
         }
     }
 
-    /// Whether ranks exchange gradients at every step, which servers, overlap and local steps need.
+    /// Whether ranks exchange gradients at every step, as servers, overlap and local steps require.
     pub fn exchanges_gradients(self) -> bool {
         !matches!(self, Self::Adam(config) if config.exchanges_momentum)
     }
@@ -157,7 +157,7 @@ impl FromStr for OptimizerKind {
     }
 }
 
-/// Adam with settings that fit each other.
+/// Adam with compatible settings.
 fn adam(config: AdamConfig) -> Result<OptimizerKind, OptionsError> {
     if config.exchanges_momentum && config.freeze.is_none() {
         return Err(OptionsError::Unknown(

@@ -3,8 +3,8 @@
 //! Each optimizer applies one rule to all tensors; every tensor has separate state. Weight decay is
 //! the ℓ2 penalty of the papers reproduced here: `weight_decay · parameter` is added to the
 //! gradient of every tensor, biases and batch norm included, before the rule is applied. AdamW and
-//! Muon decay tensors of two or more dimensions only, embeddings and convolutions included, by
-//! `learning rate · weight_decay`, apart from the gradient.
+//! Muon decay only tensors of two or more dimensions, including embeddings and convolutions, by
+//! `learning rate · weight_decay`, separately from the gradient.
 
 mod adagrad;
 mod adam;

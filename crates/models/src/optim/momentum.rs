@@ -20,7 +20,7 @@ impl Rule for MomentumConfig {
 
     fn update(&self, step: Step, gradient: &[f32], parameters: &mut [f32], state: &mut [Vec<f32>]) {
         let Self { momentum, nesterov } = *self;
-        // Without look-ahead the step is v alone; with it, g + m·v.
+        // Without look-ahead the step is v; with it, g + m·v.
         let (of_gradient, of_velocity) = if nesterov { (1.0, momentum) } else { (0.0, 1.0) };
         let elements = parameters.iter_mut().zip(gradient).zip(&mut state[0]);
         for ((parameter, gradient), velocity) in elements {

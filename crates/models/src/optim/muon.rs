@@ -1,26 +1,26 @@
-//! Muon: momentum whose matrix is made orthogonal before it is applied.
+//! Muon: momentum, made orthogonal as a matrix before it is applied.
 //!
-//! For a matrix with gradient G: `M ← m·M + G`, `U = G + m·M`, and
-//! `W ← W·(1 − lr·decay) − lr·0.2·√max(rows, columns)·O`, where O is U with all its singular values
-//! brought near 1 by five Newton–Schulz steps: from `X = U/‖U‖`, `X ← a·X + (b·A + c·A²)·X` with
-//! `A = X·Xᵀ` and (a, b, c) = (3.4445, −4.775, 2.0315). The factor 0.2·√max(rows, columns) gives
-//! updates the size of AdamW's, so that one learning rate fits all tensors. Tensors of more
-//! dimensions are matrices of the first dimension by the product of the others.
+//! For a matrix with gradient G: `M ← m·M + G`, `U = G + m·M`, and `W ← W·(1 − lr·decay) −
+//! lr·0.2·√max(rows, columns)·O`, where O is U with all its singular values brought near 1 by five
+//! Newton–Schulz steps: from `X = U/‖U‖`, `X ← a·X + (b·A + c·A²)·X` with `A = X·Xᵀ` and (a, b, c)
+//! = (3.4445, −4.775, 2.0315). The factor 0.2·√max(rows, columns) gives updates the size of
+//! AdamW's, so one learning rate fits all tensors. Tensors of more dimensions are matrices of the
+//! first dimension by the product of the others.
 //!
-//! Vectors, and embeddings, which are looked up by row, are updated by AdamW. A tensor is an
-//! embedding if its name says so: it contains `embed`, `tokens`, `positions`, `users` or `items`.
+//! AdamW updates vectors and embeddings, which are looked up by row. A tensor is an embedding if
+//! its name contains `embed`, `tokens`, `positions`, `users` or `items`.
 //!
-//! Deviation: Jordan et al. leave output layers to AdamW, too. Here that holds for an output that
-//! shares the weights of an embedding, as `gpt` does; other output layers are matrices like the
+//! Deviation: Jordan et al. leave output layers to AdamW, too. Here that holds only for an output
+//! that shares the weights of an embedding, as in `gpt`; other output layers are matrices like the
 //! rest.
 //!
-//! A step takes fifteen products of a matrix in addition to those of training: of s the smaller and
-//! l the larger side, 5·(4·s²·l + 2·s³) operations.
+//! A step takes fifteen more matrix products per matrix than training alone: 5·(4·s²·l + 2·s³)
+//! operations, with s the smaller and l the larger side.
 //!
 //! References: Jordan et al.: "Muon: An optimizer for hidden layers in neural networks", 2024 (the
 //! method and its coefficients); Liu et al.: "Muon is Scalable for LLM Training", arXiv 2502.16982,
-//! 2025 (weight decay and the factor). As in the first, and unlike in the second, momentum looks
-//! ahead (Nesterov).
+//! 2025 (weight decay and the factor). As in the first but not the second, momentum looks ahead
+//! (Nesterov).
 
 use gradwire::Tensor;
 use gradwire_bits::kernels;
@@ -121,14 +121,14 @@ fn wide(mut x: Vec<f32>, rows: usize, columns: usize) -> Vec<f32> {
     x
 }
 
-/// `P·Q`, where P is given by its `inner` columns, and Q by as many rows. The same bits on every
+/// `P·Q`, with P given by its `inner` columns and Q by as many rows. The same bits on every
 /// machine: replicas that apply the same gradients must stay equal.
 fn product(p: &[f32], q: &[f32], inner: usize, out: &mut [f32]) {
     out.fill(0.0);
     kernels::add_product(out, p, q, inner, 1.0);
 }
 
-/// The transposed matrix, copied in blocks of 16 × 16, whose rows stay in the cache.
+/// The transposed matrix, copied in blocks of 16 × 16; their rows stay in the cache.
 fn transposed(x: &[f32], columns: usize) -> Vec<f32> {
     const SIDE: usize = 16;
     let rows = x.len() / columns;
@@ -192,8 +192,8 @@ mod tests {
         for at in 0..15 {
             assert!((tall[at] - wide[at % 3 * 5 + at / 3]).abs() < 1e-4);
         }
-        // Singular values end between 0.68 and 1.14, so products of rows are near those of
-        // orthonormal ones: lengths are between their squares, and products of two rows below half
+        // Singular values end between 0.68 and 1.14, so rows are nearly orthonormal: squared
+        // lengths are between the squares of these bounds, and products of two rows are below half
         // of the difference.
         for row in 0..3 {
             for other in 0..3 {
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn two_steps_of_a_matrix_by_hand() {
-        // One row: its one singular value is its norm, 5, and becomes 1 before the steps.
+        // One row: its only singular value is its norm, 5, and becomes 1 before the steps.
         let mut muon = optimizer("weight", &[1, 2]);
         let mut parameters = [1.0, 1.0];
         let one = brought_near_one(1.0) as f32;

@@ -17,14 +17,14 @@ pub(super) struct Step {
 
 /// An update rule for a single tensor: the settings of an optimizer.
 pub(super) trait Rule: Send {
-    /// The names of the vectors that it keeps for each tensor, 0 at first.
+    /// The names of its vectors for each tensor, 0 at first.
     const STATE: &[&str];
     /// Whether the first of them is a momentum.
     const HAS_MOMENTUM: bool = false;
-    /// Whether it depends on the number of updates, which is state then, too.
+    /// Whether it depends on the number of updates, which is then part of the state.
     const COUNTS_UPDATES: bool = false;
 
-    /// Whether weight decay is for this tensor.
+    /// Whether weight decay applies to this tensor.
     fn decays(&self, tensor: &Tensor) -> bool {
         let _ = tensor;
         true
@@ -48,7 +48,7 @@ pub(super) trait Rule: Send {
         true
     }
 
-    /// Replaces a gradient by what ranks exchange in its place before the update that `step` is.
+    /// Replaces a gradient by the values that ranks exchange in its place before the update `step`.
     fn to_exchange(
         &self,
         step: Step,

@@ -1,11 +1,10 @@
 //! RMSProp (Tieleman and Hinton 2012, "Neural networks for machine learning", lecture 6.5), with
-//! the momentum that later implementations give it:
+//! the momentum of later implementations:
 //!
 //! s ← ρ·s + (1−ρ)·g², v ← m·v + g / (√s + ε), p ← p − lr·v
 //!
 //! with s = v = 0 at first. Without momentum, as in the lecture, v is the step itself. The mean
-//! square is not corrected for its start at 0, so that early steps are up to 1/√(1−ρ) times those
-//! of Adam.
+//! square is not corrected for its start at 0, so early steps are up to 1/√(1−ρ) times Adam's.
 
 use super::per_tensor::{Rule, Step};
 

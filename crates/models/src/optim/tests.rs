@@ -1,4 +1,4 @@
-//! Two steps of each rule, worked out by hand, and states saved and restored.
+//! Two steps of each rule, computed by hand, and states saved and restored.
 
 use gradwire::{State, StateError, Tensor};
 
@@ -97,8 +97,8 @@ fn momentum_is_exchanged_after_the_freeze() {
     assert!(error.contains("give freeze=N"), "{error}");
 }
 
-/// The parameters after two updates before the freeze and two after it, in which all elements but
-/// the first get noise, as compression adds it.
+/// The parameters after two updates before the freeze and two after it. After the freeze all
+/// elements but the first get noise, as from compression.
 fn around_the_freeze<const N: usize>(kind: &str, gradients: [[f32; N]; 4], noise: f32) -> [f32; N] {
     let tensors = [Tensor::new("a", &[1, N])];
     let mut optimizer = kind.parse::<OptimizerKind>().unwrap().build(&tensors, 0.1);
@@ -132,7 +132,7 @@ fn a_momentum_that_is_sent_is_zero_where_no_gradient_was_before_the_freeze() {
     let mut optimizer = kind.build(&[Tensor::new("a", &[1, 3])], 0.0);
     let mut parameters = [1.0; 3];
     optimizer.update(0, 0.5, &[1.0, 0.0, 0.0], &mut parameters);
-    // 0.9·0.1 + 0.1·2. A NaN stays one, so that it is found.
+    // 0.9·0.1 + 0.1·2. A NaN stays a NaN, so it is found.
     let mut values = [2.0, 2.0, f32::NAN];
     optimizer.to_exchange(0, &parameters, &mut values);
     assert!(
@@ -143,8 +143,7 @@ fn a_momentum_that_is_sent_is_zero_where_no_gradient_was_before_the_freeze() {
 
 #[test]
 fn no_update_after_the_freeze_is_larger_than_any_of_adam() {
-    // The gradients that make an update of Adam as large as possible: each is β₂/β₁ times the one
-    // before it.
+    // The gradients for the largest possible update of Adam: each is β₂/β₁ times the previous one.
     let kind: OptimizerKind = "adam:beta2=0.99".parse().unwrap();
     let mut optimizer = kind.build(&[Tensor::new("a", &[1])], 0.0);
     let (mut largest, mut gradient) = (0f32, 1e-30f32);
@@ -156,7 +155,7 @@ fn no_update_after_the_freeze_is_larger_than_any_of_adam() {
     }
     // √(0.1²/0.01/(1 − 0.9²/0.99)).
     assert!((2.32..2.346).contains(&largest), "{largest}");
-    // After the freeze an element whose gradients were 10⁻⁶ before it.
+    // After the freeze: an element whose gradients were 10⁻⁶ before it.
     for kind in ["adam:beta2=0.99,freeze=1", "adam:beta2=0.99,freeze=1,exchange=momentum"] {
         let kind: OptimizerKind = kind.parse().unwrap();
         let mut optimizer = kind.build(&[Tensor::new("a", &[1])], 0.0);
@@ -168,7 +167,7 @@ fn no_update_after_the_freeze_is_larger_than_any_of_adam() {
             assert!((parameter[0] - expected).abs() < 1e-3, "{kind}: {parameter:?}");
         }
     }
-    // With β₂ ≤ β₁² there is no largest one: m = 0.1·10⁻³ + 0.05, v = 10⁻⁶·0.2, both corrected.
+    // With β₂ ≤ β₁² there is no largest update: m = 0.1·10⁻³ + 0.05, v = 10⁻⁶·0.2, both corrected.
     let unlimited: OptimizerKind = "adam:beta2=0.8,freeze=1".parse().unwrap();
     let mut optimizer = unlimited.build(&[Tensor::new("a", &[1])], 0.0);
     optimizer.update(0, 1.0, &[1e-3], &mut [0.0]);

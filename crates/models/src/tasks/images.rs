@@ -60,7 +60,7 @@ pub(super) fn check_sizes(data: &ImageSet) -> Result<(), String> {
     }
 }
 
-/// Refuses augmentation of images that it could move out of sight.
+/// Refuses augmentation that could move an image out of sight.
 fn check_augmentation(images: &Images, config: &TaskConfig) -> Result<(), String> {
     if !config.augment || can_move(images.shape()) {
         return Ok(());

@@ -8,17 +8,17 @@ use crate::models::Score;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Metric {
-    /// The part of test images whose class had the highest score, 0 to 1; more is better.
+    /// The fraction of test images whose class had the highest score, 0 to 1; more is better.
     #[default]
     Accuracy,
-    /// e to the mean cross-entropy of a test token, from 1 on; less is better. A choice among N
-    /// equally likely tokens has the perplexity N.
+    /// e to the power of the mean cross-entropy of a test token, from 1 on; less is better. A
+    /// choice among N equally likely tokens has the perplexity N.
     Perplexity,
-    /// Intersection over union of the second class: of all test pixels of this class or predicted
-    /// as such, the fraction that are both, 0 to 1; more is better.
+    /// Intersection over union of the second class: among test pixels of this class or predicted as
+    /// such, the fraction that is both, 0 to 1; more is better.
     Iou,
-    /// Hit rate at 10: the fraction of users whose held-out item is among the ten highest scores of
-    /// it and 99 items new to the user, 0 to 1; more is better.
+    /// Hit rate at 10: the fraction of users whose held-out item is among the ten highest scores,
+    /// ranked with 99 items new to the user, 0 to 1; more is better.
     HitRate,
 }
 
@@ -33,13 +33,13 @@ impl Metric {
         }
     }
 
-    /// Whether a quality is a fraction, 0 to 1, of which more is better. A perplexity is not: less
-    /// is better.
+    /// Whether a quality is a fraction, 0 to 1, and more is better. For a perplexity less is
+    /// better.
     pub fn is_fraction(self) -> bool {
         self != Metric::Perplexity
     }
 
-    /// The quality that an evaluation has found.
+    /// The quality from an evaluation.
     pub fn quality(self, score: &Score) -> f64 {
         let examples = score.examples as f64;
         match self {
@@ -51,7 +51,7 @@ impl Metric {
         }
     }
 
-    /// A quality as people read it: `91.05 %`, or `3.635`.
+    /// A quality for readers: `91.05 %`, or `3.635`.
     pub fn show(self, quality: f64) -> String {
         match self {
             Metric::Accuracy | Metric::Iou | Metric::HitRate => format!("{:.2} %", quality * 100.0),

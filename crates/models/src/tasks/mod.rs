@@ -1,4 +1,4 @@
-//! Tasks, which models learn from data sets: a [`Task`] for each kind of data, and the [`Replica`]
+//! Tasks that models learn from data sets: a [`Task`] for each kind of data, and the [`Replica`]
 //! that a worker trains.
 
 mod config;

@@ -1,11 +1,11 @@
 //! The examples of a worker at a step.
 //!
 //! Unless the training set is split, all workers share one endless sequence of examples: epoch
-//! after epoch, each a fresh permutation of the training set. Step t takes the next n·b of it, and
-//! worker r the r-th slice of b. The sequence depends on the seed alone, so with equal seeds every
-//! compressor sees the same data, and n workers with batches of b together see the same examples as
-//! one worker with batches of n·b. A worker with its own shard has its own sequence: step t takes
-//! the t-th slice of b.
+//! after epoch, each a fresh permutation of the training set. Step t takes the next n·b examples,
+//! and worker r the r-th slice of b of them. The sequence depends on the seed alone, so with equal
+//! seeds every compressor sees the same data, and n workers with batches of b together see the same
+//! examples as one worker with batches of n·b. A worker with its own shard has its own sequence:
+//! step t takes the t-th slice of b.
 
 use gradwire::Rng;
 

@@ -53,12 +53,12 @@ impl<'a> Task<'a> for Recommendation<'a> {
     }
 }
 
-/// A model of which users take which items.
+/// A model that predicts which items users take.
 pub(super) struct RatingReplica<'a> {
     model: Recommender,
     data: &'a Ratings,
     sampler: Sampler,
-    /// The users and items of the pairs loaded last, and which of them are ratings.
+    /// The users and items of the pairs loaded last, and whether each pair is a rating.
     users: Vec<u32>,
     items: Vec<u32>,
     taken: Vec<bool>,
@@ -87,8 +87,8 @@ impl Replica for RatingReplica<'_> {
         BatchBytes::new(PAIRS * self.sampler.batch, 9, self.model.activations())
     }
 
-    /// The draws depend on seed, visit and user alone, so that runs with different compressors
-    /// learn from the same pairs.
+    /// The draws depend on seed, visit and user alone, so runs with different compressors learn
+    /// from the same pairs.
     fn load_batch(&mut self, step: u64) {
         self.users.clear();
         self.items.clear();

@@ -1,4 +1,4 @@
-//! The interface of training to a model and its data.
+//! The interface between training and a model with its data.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use gradwire_exchange::GradientSink;
 
 use crate::models::{Architecture, Score, Statistics};
 
-/// The memory that a worker's batch takes at least, in bytes.
+/// The least memory of a worker's batch, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BatchBytes {
     /// From step to step.
@@ -18,7 +18,8 @@ pub struct BatchBytes {
 }
 
 impl BatchBytes {
-    /// Of this number of examples, with these bytes each and these values for the backward pass.
+    /// The memory of this number of examples, with these bytes each and these values for the
+    /// backward pass.
     pub(super) fn new(examples: usize, bytes: usize, values: usize) -> Self {
         let times = |size: usize| (examples as u64).saturating_mul(size as u64);
         Self { loaded: times(bytes), activations: times(values).saturating_mul(4) }
@@ -41,7 +42,7 @@ pub trait Replica: Send + Sync {
         self.model().initial_parameters(seed)
     }
 
-    /// The memory that a batch takes at least; nothing where that is not known.
+    /// The least memory of a batch; 0 if unknown.
     fn batch_bytes(&self) -> BatchBytes {
         BatchBytes::default()
     }
@@ -49,9 +50,9 @@ pub trait Replica: Send + Sync {
     /// Loads the batch of a step.
     fn load_batch(&mut self, step: u64);
 
-    /// The number of parts the loaded batch can be divided into: its examples, or 1 where they
-    /// depend on each other, as the windows of a text do. Batch normalisation takes its statistics
-    /// of the parts that are given at once.
+    /// The number of parts of the loaded batch: its examples, or 1 if they depend on each other, as
+    /// the windows of a text do. Batch normalisation takes its statistics from the parts in one
+    /// call.
     fn parts(&self) -> usize;
 
     /// Adds the mean gradient of these parts of the batch loaded for `step`, as if there were no
@@ -73,9 +74,9 @@ pub trait Replica: Send + Sync {
     }
 
     /// Adds this worker's part of the gradient of the mean loss over the whole training set,
-    /// without augmentation: the mean over workers is that gradient. `scratch` has the sizes of the
-    /// parameters. The model has no batch normalisation, whose gradient of an example depends on
-    /// the others in its batch.
+    /// without augmentation; the mean over workers is the full gradient. `scratch` has the sizes of
+    /// the parameters. The model must not have batch normalisation, since the gradient of an
+    /// example would depend on the others in its batch.
     ///
     /// # Panics
     /// If the task does not learn from [images](crate::TaskKind::is_of_images).
@@ -94,8 +95,8 @@ pub trait Replica: Send + Sync {
         &[]
     }
 
-    /// Replaces the running statistics of batch normalisation by the means of those that the
-    /// batches of these steps have with these parameters. Load a batch again afterwards.
+    /// Replaces the running statistics of batch normalisation by the mean statistics of the batches
+    /// of these steps with these parameters. Load a batch again afterwards.
     fn estimate_statistics(&mut self, steps: Range<u64>, parameters: &[Vec<f32>]) {
         let _ = (steps, parameters);
     }
@@ -109,7 +110,7 @@ pub trait Replica: Send + Sync {
     /// item.
     fn test_examples(&self) -> usize;
 
-    /// The number of parts that workers divide an evaluation of `examples` test examples into.
+    /// The number of parts into which workers divide an evaluation of `examples` test examples.
     fn test_parts(&self, examples: usize) -> usize;
 
     /// Evaluates one part of the first `examples` test examples, with these parameters and
@@ -128,8 +129,8 @@ pub trait Replica: Send + Sync {
         let _ = state;
     }
 
-    /// Restores what [`save`](Self::save) wrote in a run of `saved_by` workers, in a run of
-    /// `workers`. If the numbers differ, it uses the batch-norm statistics of one saved worker, and
+    /// Restores the state that [`save`](Self::save) wrote in a run of `saved_by` workers, in a run
+    /// of `workers`. If the numbers differ, uses the batch-norm statistics of one saved worker, and
     /// a language model starts with a zero hidden state.
     ///
     /// # Errors
@@ -145,8 +146,7 @@ pub trait Replica: Send + Sync {
     }
 }
 
-/// The examples of part `part`, if a test on the first `examples` examples is divided into parts of
-/// `size`.
+/// The examples of part `part` of a test on the first `examples` examples, in parts of `size`.
 pub(super) fn part_of(examples: usize, part: usize, size: usize) -> Range<usize> {
     part * size..((part + 1) * size).min(examples)
 }

@@ -18,7 +18,7 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// The part of worker `rank`, of a training set of `examples` examples.
+    /// The part of worker `rank` in a training set of `examples` examples.
     pub(super) fn new(
         config: &TaskConfig,
         rank: usize,
@@ -50,7 +50,7 @@ impl Sampler {
         self.shard.clone().unwrap_or_else(|| all().collect())
     }
 
-    /// The weight of an example in its worker's sum, so that the mean over workers is the mean over
+    /// The weight of an example in its worker's sum that makes the mean over workers the mean over
     /// all examples.
     pub(super) fn weight(&self) -> f32 {
         self.workers as f32 / self.examples as f32

@@ -1,10 +1,10 @@
-//! The interface of a task: which settings and splits it allows, and its replicas.
+//! The interface of a task: its allowed settings and splits, and its replicas.
 
 use super::{Metric, Replica, TaskConfig};
 use crate::Split;
 use crate::models::ModelError;
 
-/// A task: what models learn from one kind of data.
+/// A task that models learn from one kind of data.
 pub trait Task<'a> {
     /// The measure of its models' quality.
     fn metric(&self) -> Metric;
@@ -12,14 +12,14 @@ pub trait Task<'a> {
     /// The number of training examples: images, tokens or ratings.
     fn examples(&self) -> usize;
 
-    /// Refuses settings that the task cannot be trained with, and data that is too small to train
-    /// or to evaluate on.
+    /// Refuses settings that do not fit the task, and data that is too small for training or
+    /// evaluation.
     ///
     /// # Errors
     /// The reason, with what to change.
     fn check(&self, config: &TaskConfig) -> Result<(), String>;
 
-    /// Steps in which all workers together see the training set once.
+    /// The number of steps for all workers together to see the training set once.
     fn steps_per_epoch(&self, config: &TaskConfig) -> f64 {
         self.examples() as f64 / (config.workers * config.batch) as f64
     }
@@ -27,8 +27,7 @@ pub trait Task<'a> {
     /// The examples of each worker; `None` if all workers share one sequence of examples.
     ///
     /// # Errors
-    /// The reason, with what to change: the task has no such split, or a worker would get no
-    /// example.
+    /// The reason and the remedy: the task has no such split, or a worker would get no example.
     fn shards(
         &self,
         split: &Split,
@@ -44,8 +43,8 @@ pub trait Task<'a> {
         split.shards(&vec![0; self.examples()], workers, seed)
     }
 
-    /// The replica of worker `rank`, which draws its batches from `shard` or, without one, from the
-    /// sequence that all workers share.
+    /// The replica of worker `rank`. It draws its batches from `shard` or, without one, from the
+    /// sequence shared by all workers.
     ///
     /// # Errors
     /// If the model cannot be built for the data.

@@ -91,8 +91,8 @@ impl<'a> Task<'a> for Language<'a> {
     }
 }
 
-/// The tokens that a recurrent model is unrolled for. Other models are refused where they are
-/// built.
+/// The number of tokens that a recurrent model is unrolled for. Other models are refused when they
+/// are built.
 fn unroll(model: ModelKind) -> usize {
     match model {
         ModelKind::CharLstm(config) | ModelKind::WordLstm(config) => config.unroll,

@@ -1,11 +1,11 @@
-//! Batches of text for recurrent models: the tokens that a worker reads at a step, and those for
+//! Batches of text for recurrent models: the tokens of a worker at a step, and the tokens for
 //! testing.
 //!
 //! The training text is cut into as many equal parts as there are workers, and each part into as
 //! many equal streams as the batch has; remainders are not used. A step reads the next chunk of
-//! each stream, as many tokens as the model is unrolled for, and predicts those one further on.
-//! When a stream has no whole chunk left, an epoch is over, and all streams start from their
-//! beginning.
+//! each stream, as many tokens as the model is unrolled for, and predicts the tokens one position
+//! later. When a stream has no whole chunk left, the epoch is over, and all streams restart from
+//! their beginning.
 
 use std::ops::Range;
 
@@ -25,14 +25,14 @@ pub(super) struct TextBatches<'a> {
     targets: Vec<u32>,
 }
 
-/// Steps in which `workers` with batches of `streams` read a text of `tokens` tokens once, in
-/// chunks of `unroll` tokens; 0 if it is too short.
+/// The number of steps for `workers` with batches of `streams` to read a text of `tokens` tokens
+/// once, in chunks of `unroll` tokens; 0 if the text is too short.
 pub(super) fn steps_per_epoch(tokens: usize, workers: usize, streams: usize, unroll: usize) -> u64 {
     let stream = tokens / workers / streams;
     (stream.saturating_sub(1) / unroll) as u64
 }
 
-/// Refuses texts that are too short to train or to evaluate on.
+/// Refuses texts that are too short for training or evaluation.
 pub(super) fn check(
     name: &str,
     text: &Text,
@@ -105,11 +105,11 @@ impl<'a> TextBatches<'a> {
     }
 }
 
-/// Streams that the test text is cut into, whatever its length and the number of workers.
+/// The number of streams of the test text, for any length and number of workers.
 const TEST_STREAMS: usize = 32;
 /// Streams evaluated at a time, by one worker.
 const TOGETHER: usize = 8;
-/// Parts that workers divide an evaluation into.
+/// The parts of an evaluation, to be divided among workers.
 pub(super) const TEST_PARTS: usize = TEST_STREAMS / TOGETHER;
 
 /// One part of the test text: some streams side by side. Each predicts a piece of the text. It
@@ -140,7 +140,7 @@ impl<'a> TestPart<'a> {
         self.pieces.len()
     }
 
-    /// Calls `each` with the part's chunks in order, and with which of their predictions count.
+    /// Calls `each` with the part's chunks in order, and with flags of the predictions that count.
     pub(super) fn for_each(&self, mut each: impl FnMut(Chunk<'_>, &[bool])) {
         let unroll = self.unroll;
         let longest = self.pieces.iter().map(Range::len).max().unwrap_or(0);

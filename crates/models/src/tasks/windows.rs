@@ -1,8 +1,8 @@
-//! Text for transformers: each batch is a number of windows, as long as the model's context, at
-//! places of the text that are drawn from the seed, by worker and step.
+//! Text for transformers: a batch is a number of windows as long as the model's context. Their
+//! places in the text are drawn from the seed, by worker and step.
 //!
-//! The test text is cut into windows one after the other, and its first token is not predicted. A
-//! token of a window is predicted from those before it in the window, as in training.
+//! The test text is cut into consecutive windows; its first token is not predicted. A token is
+//! predicted from the earlier tokens of its window, as in training.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::models::{Architecture, Gpt, GptConfig, ModelError, Score, Statistics,
 
 /// The random stream of places.
 const STREAM: u32 = 0x7769_6e64;
-/// Windows of one part of an evaluation, which are scored at once.
+/// The windows of one part of an evaluation, scored at once.
 const TOGETHER: usize = 16;
 
 /// A transformer that reads windows of a text.
@@ -42,7 +42,7 @@ pub(super) fn check(
     gpt: GptConfig,
 ) -> Result<(), String> {
     let (tokens, unit, context) = (text.train.len(), text.unit, gpt.context);
-    // Also if workers share the text: the split is not known here.
+    // Even if workers share the text: the split is not known here.
     if tokens / config.workers <= context {
         return Err(format!(
             "the training text of '{name}' has {tokens} {unit}, and {} workers with a context of {context} take at least \
@@ -55,8 +55,7 @@ pub(super) fn check(
 }
 
 impl<'a> WindowReplica<'a> {
-    /// The replica of worker `rank`. It reads its `shard`, which is consecutive, or else the whole
-    /// text.
+    /// The replica of worker `rank`. It reads its consecutive `shard`, or else the whole text.
     pub(super) fn new(
         text: &'a Text,
         config: &TaskConfig,

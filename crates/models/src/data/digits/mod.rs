@@ -6,7 +6,7 @@
 //! right, a small convolutional network after 1000 steps of 128 images about 97 %.
 //!
 //! An image is a pure function of seed, split and index. It is computed only by `+ − × ÷ √` of IEEE
-//! 754, so that every machine draws the same bytes.
+//! 754, so every machine draws the same bytes.
 
 mod pen;
 mod strokes;
@@ -33,7 +33,7 @@ pub fn embedded(seed: u64) -> Dataset {
     embedded_sized(seed, 12_000, 2_000)
 }
 
-/// As [`embedded`], with other numbers of images. Fewer images are the first ones of more.
+/// As [`embedded`], with other numbers of images. A smaller set is the beginning of a larger one.
 pub fn embedded_sized(seed: u64, train: usize, test: usize) -> Dataset {
     let [train, test] = [(0, train), (1, test)].map(|(split, count)| images(seed, split, count));
     // Ten classes: a byte each.
@@ -78,7 +78,7 @@ fn draw(label: u16, draws: &mut Draws, points: &mut Vec<Point>, pixels: &mut Vec
     }
 }
 
-/// Draws a short stroke that belongs to no digit and is paler than the strokes of digits.
+/// Draws a short stroke that is not part of a digit and is paler than strokes of digits.
 fn stray(canvas: &mut Canvas, draws: &mut Draws) {
     let middle = [0, 1].map(|_| draws.between(0.0, (SIDE - 1) as f32));
     let half = [0, 1].map(|_| draws.between(-4.0, 4.0));
@@ -87,7 +87,7 @@ fn stray(canvas: &mut Canvas, draws: &mut Draws) {
     canvas.draw(&ends, draws.between(0.3, 0.9), draws.between(0.3, 0.8));
 }
 
-/// From the strokes' box to pixels: rotation, shear, scale and a move.
+/// The map from the strokes' box to pixels: rotation, shear, scale and a move.
 struct Placement {
     matrix: [[f32; 2]; 2],
     origin: Point,
@@ -116,7 +116,7 @@ impl Placement {
     }
 }
 
-/// Knots of the warp's grid a side.
+/// Knots per side of the warp's grid.
 const KNOTS: usize = 4;
 
 /// A smooth random displacement: drawn at the knots of a grid over the strokes' box, blended
@@ -144,7 +144,7 @@ impl Warp {
     }
 }
 
-/// The grid cell a point lies in, and how far across it, eased so that the blend has no kinks.
+/// The grid cell of a point, and the point's place in it, eased so the blend has no kinks.
 fn locate(point: Point) -> ([usize; 2], [f32; 2]) {
     let last = (KNOTS - 1) as f32;
     let at = point.map(|x| ((x + 1.1) / 2.2 * last).clamp(0.0, last));

@@ -8,7 +8,7 @@ pub(super) const SIDE: usize = 28;
 /// A point, or a displacement, `[x, y]`.
 pub(super) type Point = [f32; 2];
 
-/// Straight pieces a smooth curve has between two of its points.
+/// Straight pieces of a smooth curve between two of its points.
 const PIECES: usize = 6;
 
 /// Ink from 0 to 1 on each pixel.
@@ -21,8 +21,8 @@ impl Canvas {
         Self { ink: [0.0; SIDE * SIDE] }
     }
 
-    /// Draws straight lines from point to point (in pixels) with a round pen. Where strokes overlap
-    /// the darker one shows, so that joints leave no trace.
+    /// Draws straight lines from point to point (in pixels) with a round pen. If strokes overlap,
+    /// the darker one shows, so joints leave no trace.
     pub(super) fn draw(&mut self, points: &[Point], half_width: f32, ink: f32) {
         for pair in points.windows(2) {
             self.segment(pair[0], pair[1], half_width, ink);
@@ -33,7 +33,7 @@ impl Canvas {
         let reach = half_width + 0.5;
         let range = |axis: usize| {
             let (low, high) = (a[axis].min(b[axis]) - reach, a[axis].max(b[axis]) + reach);
-            // Casts saturate, so that a point far outside costs nothing.
+            // Casts saturate, so a point far outside costs nothing.
             (low.max(0.0) as usize)..((high + 1.0).max(0.0) as usize).min(SIDE)
         };
         for y in range(1) {
@@ -57,8 +57,8 @@ fn distance(point: Point, a: Point, b: Point) -> f32 {
     (dx * dx + dy * dy).sqrt()
 }
 
-/// Writes the stroke to `out` as points to join by straight lines, each control point displaced by
-/// `jitter`. Lines are also divided into pieces, so that a warp can bend them.
+/// Writes the stroke to `out` as points to join by straight lines, with each control point
+/// displaced by `jitter`. Lines are also divided into pieces, so a warp can bend them.
 pub(super) fn flatten(stroke: Stroke, mut jitter: impl FnMut() -> Point, out: &mut Vec<Point>) {
     let (Stroke::Line(points) | Stroke::Curve(points) | Stroke::Loop(points)) = stroke;
     let points: Vec<Point> = points

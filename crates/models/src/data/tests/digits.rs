@@ -37,7 +37,7 @@ fn a_linear_model_learns_some_of_it_but_not_all() {
     assert!((0.5..0.9).contains(&accuracy), "{accuracy}");
 }
 
-/// The test accuracy of softmax regression, trained by plain SGD, one image a step.
+/// The test accuracy of softmax regression, trained by plain SGD on one image per step.
 fn softmax_regression(data: &Dataset, epochs: usize) -> f32 {
     let set = image_set(data);
     let mut weights = vec![[0.0f32; 784]; 10];

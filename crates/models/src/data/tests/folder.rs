@@ -75,7 +75,7 @@ fn only_files_are_images() {
     let _listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
     fs::create_dir(dir.path().join("train/cat/d.png")).unwrap();
     assert_eq!(load(dir.path()).unwrap().checksum, expected.checksum);
-    // A link to nothing is not left out in silence.
+    // A dangling link is reported.
     std::os::unix::fs::symlink("nothing.png", dir.path().join("train/cat/e.png")).unwrap();
     refused(dir.path(), &["e.png"]);
 }
@@ -144,7 +144,7 @@ fn grey_and_jpeg_images_load() {
     assert!(image_set(&data).test.image(0).iter().all(|pixel| near(pixel, 90)));
 }
 
-/// Loading the usual files after `change` fails, from folders and from an archive, with `words`.
+/// After `change`, loading the usual files from folders and from an archive fails with `words`.
 fn refused_after(change: impl Fn(&mut Vec<(String, Vec<u8>)>), words: &[&str]) -> DataError {
     let mut files = files();
     change(&mut files);
@@ -240,7 +240,7 @@ fn damaged_archives_are_refused() {
 
     fs::remove_file(dir.path().join(name)).unwrap();
     let bare = tar(&files());
-    // Up to where the last image's block is gone, which is followed by two blocks of zeros.
+    // Without the last image's block and the two blocks of zeros after it.
     for len in (0..=bare.len() - 3 * 512).step_by(256) {
         write(dir.path(), "set.tar", &bare[..len]);
         let error = refused(dir.path(), &["set.tar", "fetch"]);

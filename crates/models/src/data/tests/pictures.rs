@@ -9,7 +9,7 @@ pub(crate) fn png_of(size: (u32, u32), channels: usize, pixels: &[u8]) -> Vec<u8
     png_with(size, kind, BitDepth::Eight, pixels)
 }
 
-/// A PNG file of any kind; without data one that ends behind its header.
+/// A PNG file of any kind; without data it ends after its header.
 pub(crate) fn png_with(
     (width, height): (u32, u32),
     kind: ColorType,

@@ -28,7 +28,7 @@ fn mnist() {
     assert_eq!((image_set(&data).train.shape(), image_set(&data).train.classes), ([1, 28, 28], 10));
     assert_eq!(image_set(&data).train.labels[..5], [5, 0, 4, 1, 9]);
     assert_eq!(image_set(&data).test.labels[..5], [7, 2, 1, 0, 4]);
-    // The moments everyone normalises MNIST with.
+    // The usual moments for normalising MNIST.
     near(&image_set(&data).mean, &[0.1307], 1e-4);
     near(&image_set(&data).std, &[0.3081], 1e-4);
 }
@@ -59,11 +59,11 @@ fn sizes(name: &str) -> Option<(usize, usize, usize)> {
 
 #[test]
 fn texts() {
-    // The paper on sparse binary compression tests on as many characters of Shakespeare.
+    // The paper on sparse binary compression tests on the same number of characters of Shakespeare.
     for (name, expected) in [
         ("shakespeare-complete", (5_178_120, 105_675, 80)),
         ("tinyshakespeare", (1_093_087, 22_307, 65)),
-        // 929589 and 82430 words are what everyone has of the Penn Treebank.
+        // 929589 and 82430 words are the usual numbers for the Penn Treebank.
         ("ptb", (929_589, 82_430, 10_000)),
     ] {
         assert!(sizes(name).is_none_or(|found| found == expected), "{name}");
@@ -77,7 +77,7 @@ fn movielens() {
     let data = load(&dir).unwrap();
     let Content::Ratings(ratings) = &data.content else { panic!("{:?}", data.content) };
     assert_eq!((ratings.users, ratings.items), (943, 1682));
-    // All of the hundred thousand but one a user.
+    // All of the hundred thousand except one per user.
     assert_eq!((ratings.train.len(), ratings.test.len()), (100_000 - 943, 943));
     assert!(ratings.test.iter().all(|question| question.items.len() == 100));
 }

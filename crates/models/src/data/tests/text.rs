@@ -38,7 +38,7 @@ fn files_are_joined_by_name_and_the_end_is_held_out() {
     let text = text(&data);
     assert_eq!(text.unit, Unit::Characters);
     assert_eq!(text.vocabulary, ["a", "b", "c", "d", "é"]);
-    // A hundred characters, of which two are for testing.
+    // A hundred characters, two of them for testing.
     assert_eq!((text.train.len(), text.test.len()), (98, 2));
     assert_eq!(text.train[..6], [0, 2, 0, 1, 0, 2]);
     assert_eq!(text.test, [3, 4]);
@@ -123,7 +123,7 @@ fn a_large_zip_is_read_by_its_zip64_record() {
         ZIP[end + at..][..len].iter().rev().fold(0u64, |value, byte| value << 8 | u64::from(*byte))
     };
     let (count, start) = (field(10, 2), field(16, 4));
-    // Of the same archive, with more files than the record at the end can count.
+    // From the same archive, with more files than the record at the end can count.
     let large = |count: u64| {
         let mut bytes = ZIP[..end].to_vec();
         bytes.extend(b"PK\x06\x06");

@@ -1,12 +1,12 @@
-//! Vector kernels of the convolution: blocks of sums stay in registers, and pixels are read from
-//! the padded planes themselves.
+//! Vector kernels of the convolution: blocks of sums stay in registers, and pixels are read
+//! directly from the padded planes.
 
 use pulp::{Arch, Simd, WithSimd};
 
 use super::used::{Used, check};
 
-/// Kernels in the order in which [`correlate`] reads them: of each group of [`GROUP`](Self::GROUP)
-/// output planes, term after term, the weight of each plane.
+/// Kernels in the reading order of [`correlate`]: for each group of [`GROUP`](Self::GROUP) output
+/// planes, term after term, the weight of each plane.
 pub(super) struct Weights {
     values: Vec<f32>,
     terms: usize,
@@ -14,7 +14,7 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// Output planes that are computed together.
+    /// Output planes computed together.
     const GROUP: usize = 8;
 
     /// The weight of each term of each of `planes` output planes. Missing planes of the last group
@@ -31,19 +31,18 @@ impl Weights {
         Self { values, terms, planes }
     }
 
-    /// Output planes, those that fill the last group included.
+    /// Output planes, including the padding of the last group.
     pub(super) fn padded_planes(&self) -> usize {
         self.values.len() / self.terms
     }
 }
 
-/// Writes for each output plane and each of the `used` positions the sum of its terms:
-/// `weight · planes[offset + position]`. Planes of `out` have `positions` values. Positions that
-/// are not used may be written, too.
+/// Writes the sum of terms `weight · planes[offset + position]` for each output plane and each
+/// `used` position. Planes of `out` have `positions` values. Unused positions may be written, too.
 ///
 /// # Panics
-/// If after the last position that is used there are fewer than [`LANES`](super::used::LANES), in
-/// `out` or under any offset.
+/// If after the last used position there are fewer than [`LANES`](super::used::LANES), in `out` or
+/// under any offset.
 pub(super) fn correlate(
     used: &Used,
     planes: &[f32],
@@ -129,26 +128,26 @@ impl Correlate<'_> {
     }
 }
 
-/// The values of a plane at the positions of a vector. With checks in the inner loops the kernels
-/// took half as much time again.
+/// The values of a plane at the positions of a vector. Bounds checks in the inner loops would make
+/// the kernels take half as much time again.
 ///
 /// # Safety
 /// The plane must have a vector of values from `start` on.
 #[inline(always)]
 #[allow(unsafe_code, reason = "callers check all vectors at once")]
 unsafe fn vector<S: Simd>(plane: &[f32], start: usize) -> S::f32s {
-    // SAFETY: the caller answers for as many values as a vector has, all of whose bit patterns are
-    // valid; it need not be aligned.
+    // SAFETY: the caller answers for a vector's number of values. All bit patterns are valid, and
+    // the read need not be aligned.
     unsafe { plane.as_ptr().add(start).cast::<S::f32s>().read_unaligned() }
 }
 
 /// Adds to the gradient of the weight of each output plane and term the sum over the `used`
-/// positions of `maps · planes[offset + position]`. `maps` has a whole number of [`ROWS`] planes of
-/// `positions` values, of which those that are not used are zero.
+/// positions of `maps · planes[offset + position]`. `maps` has a multiple of [`ROWS`] planes of
+/// `positions` values; the unused values are zero.
 ///
 /// # Panics
-/// If after the last position that is used there are fewer than [`LANES`](super::used::LANES), in a
-/// map or under any offset.
+/// If after the last used position there are fewer than [`LANES`](super::used::LANES), in a map or
+/// under any offset.
 pub(super) fn add_products(
     used: &Used,
     maps: &[f32],
@@ -160,7 +159,7 @@ pub(super) fn add_products(
     Arch::new().dispatch(WeightGradient { used, maps, positions, planes, offsets, gradient });
 }
 
-/// Output planes are taken in groups of three or four, which divide this.
+/// Output planes are taken in groups of three or four, which divide this number.
 pub(super) const ROWS: usize = 12;
 
 struct WeightGradient<'a> {
@@ -182,7 +181,7 @@ impl WithSimd for WeightGradient<'_> {
 }
 
 impl WeightGradient<'_> {
-    /// Positions of which maps and pixels stay in the first-level cache.
+    /// The positions of a block, whose maps and pixels stay in the first-level cache.
     const BLOCK: usize = 1152;
 
     #[inline(always)]
@@ -198,7 +197,7 @@ impl WeightGradient<'_> {
                     &self.maps[(tile * PLANES + plane) * self.positions..][..self.positions]
                 });
                 for (at, offsets) in self.offsets.chunks(TERMS).enumerate() {
-                    // The last terms may be fewer: the first stands for those that are missing.
+                    // The last terms may be fewer: the first stands for the missing ones.
                     let pixels: [&[f32]; TERMS] = std::array::from_fn(|term| {
                         &self.planes[*offsets.get(term).unwrap_or(&offsets[0])..]
                     });

@@ -1,4 +1,4 @@
-//! Convolution. Kernels are moved over padded images where they lie; matrices of patches would be
+//! Convolution. Kernels are moved over the padded images in place; matrices of patches would be
 //! many times as large as the images.
 
 mod kernels;
@@ -38,7 +38,7 @@ impl Conv {
         Self { bias: Some(layout.bias(name, to)), ..layer }
     }
 
-    /// Declares a convolution without bias, in front of batch normalisation.
+    /// Declares a convolution without bias, before batch normalisation.
     pub(super) fn unbiased(
         layout: &mut Layout,
         name: &str,

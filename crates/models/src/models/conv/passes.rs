@@ -24,15 +24,15 @@ pub(super) fn forward(shapes: &Shapes, images: &[f32], weight: &[f32]) -> Vec<f3
     maps
 }
 
-/// The gradient of a phase's pixels is a convolution: of the output's gradient with the elements of
-/// the kernel that meet this phase, rotated by 180°.
+/// The gradient of a phase's pixels is a convolution of the output's gradient with the kernel
+/// elements that meet this phase, rotated by 180°.
 pub(super) fn images_gradient(shapes: &Shapes, gradient: &[f32], weight: &[f32]) -> Vec<f32> {
     let Window { kernel, stride, padding } = shapes.window;
     let phases = stride * stride;
     let turned = kernel.div_ceil(stride);
     let [rows, columns] = shapes.places();
-    // The first element of a phase that is computed. Earlier elements are padding in all phases. It
-    // is an earlier one if the last pixels would not be reached.
+    // The first computed element of a phase. Earlier elements are padding in all phases. Starts
+    // earlier if the last pixels would not be reached.
     let first = [(shapes.height, rows), (shapes.width, columns)].into_iter().fold(
         padding / stride,
         |first, (length, places)| {
@@ -84,7 +84,7 @@ pub(super) fn add_weight_gradient(
     let map = stack.images * shapes.to * shapes.places().iter().product::<usize>();
     for (images, gradient) in images.chunks(image).zip(gradient.chunks(map)) {
         if gradient.len() < map {
-            // Fewer images than in the stack before, of which nothing stays.
+            // Fewer images than in the previous stack; its values are cleared.
             maps.fill(0.0);
         }
         stack.pad(images, shapes.from, &mut planes);
@@ -93,7 +93,7 @@ pub(super) fn add_weight_gradient(
     }
 }
 
-/// Convolves all images, stack by stack, and gives the sums at the positions of each stack to
+/// Convolves all images, stack by stack, and passes the sums at the positions of each stack to
 /// `take`.
 fn for_each_stack(
     stack: &Stack,

@@ -1,5 +1,5 @@
-//! The layout of a few images for convolution. At each position of a kernel, the pixel under an
-//! element of the kernel has the same offset from the position.
+//! The layout of a few images for convolution. At every position of a kernel, the pixel under a
+//! given kernel element has the same offset from the position.
 
 use super::super::window::Window;
 use super::used::{LANES, Used};
@@ -7,12 +7,12 @@ use super::used::{LANES, Used};
 /// Padded images, one below the other, in planes.
 ///
 /// A kernel of stride s meets every s-th pixel with the same element. So each plane of an image
-/// becomes s² planes, which are called *phases* here: space-to-depth with blocks of s × s pixels,
-/// after padding. A phase has the pixels of every s-th row and column. In the phases, each kernel
-/// moves by one.
+/// becomes s² planes, called *phases* here: space-to-depth with blocks of s × s pixels, after
+/// padding. A phase has the pixels of every s-th row and column. In the phases, a kernel moves by
+/// one.
 ///
-/// Neighbours share the zeros around them: a row and the next row, an image and the next image. All
-/// positions of the kernel have a number, row after row. Positions are not used if the kernel would
+/// Neighbours share the zeros around them: a row and the next row, an image and the next image. The
+/// positions of the kernel are numbered row after row. A position is unused if the kernel would
 /// leave its row or its image there.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stack {
@@ -25,15 +25,15 @@ pub(super) struct Stack {
     rows: usize,
     /// Images in a stack.
     pub(super) images: usize,
-    /// Positions, used or not, with a vector behind the last that is used.
+    /// Positions, used or not, with a vector after the last used one.
     pub(super) positions: usize,
     /// Elements of one phase of all images.
     plane: usize,
 }
 
 impl Stack {
-    /// The positions of a stack of small images: long enough for the kernels' inner loops, and a
-    /// plane stays in the first-level cache.
+    /// The positions of a stack of small images: enough for the kernels' inner loops, while a plane
+    /// stays in the first-level cache.
     const TARGET: usize = 1024;
 
     /// Stacks of images of this size.
@@ -48,12 +48,12 @@ impl Stack {
         Self { window, height, width, pitch, rows, images, positions, plane }
     }
 
-    /// Rows and columns of the positions that are used.
+    /// Rows and columns of the used positions.
     pub(super) fn places(&self) -> [usize; 2] {
         [self.height, self.width].map(|length| self.window.places(length))
     }
 
-    /// The positions that are used.
+    /// The used positions.
     pub(super) fn used(&self) -> Used {
         let [rows, columns] = self.places();
         let of_image = |image| (0..rows).map(move |row| self.start(image, row));
@@ -82,8 +82,8 @@ impl Stack {
         (0..planes * kernel * kernel).map(offset).collect()
     }
 
-    /// Copies images, each of `planes` planes, to their phases (space-to-depth). Everything around
-    /// the images stays as it is: zeros.
+    /// Copies images, each of `planes` planes, to their phases (space-to-depth). The zeros around
+    /// the images stay.
     pub(super) fn pad(&self, images: &[f32], planes: usize, out: &mut [f32]) {
         let lines = lines(self.window, self.height, self.width);
         let phases = self.window.stride * self.window.stride;
@@ -102,8 +102,8 @@ impl Stack {
         }
     }
 
-    /// Copies maps, a value for each place of the kernel, to their positions. Unused positions stay
-    /// as they are.
+    /// Copies maps, with a value for each place of the kernel, to their positions. Unused positions
+    /// do not change.
     pub(super) fn spread(&self, maps: &[f32], planes: usize, positions: &mut [f32]) {
         let [rows, columns] = self.places();
         for (at, values) in maps.chunks_exact(columns).enumerate() {
@@ -121,9 +121,9 @@ impl Stack {
         }
     }
 
-    /// Copies positions of a stack of stride 1 to the pixels of a line. The row and the column of
-    /// the line are the row and the column of a place; its phase is one of the planes from `first`
-    /// on. Pixels of places that are not used stay as they are.
+    /// Copies positions of a stack of stride 1 to the pixels of a line. The row and column of the
+    /// line are the row and column of a place; its phase is one of the planes from `first` on.
+    /// Pixels of unused places do not change.
     pub(super) fn copy_line(
         &self,
         positions: &[f32],
@@ -152,13 +152,13 @@ impl Stack {
         map % planes * self.positions + self.start(map / planes, row)
     }
 
-    /// Where a row of an image begins in a phase, and in the positions.
+    /// The start of an image's row in a phase, and in the positions.
     fn start(&self, image: usize, row: usize) -> usize {
         (image * self.rows + row) * self.pitch
     }
 }
 
-/// The pixels of a row of an image that are next to each other in one phase.
+/// Pixels of an image's row that are neighbours in one phase.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Line {
     /// The number of the phase.
@@ -194,14 +194,14 @@ pub(super) fn lines(window: Window, height: usize, width: usize) -> Vec<Line> {
     phases.flat_map(of_phase).filter(|line| line.count > 0).collect()
 }
 
-/// The first element of a phase that is a pixel, and that pixel, along one dimension.
+/// The first element of a phase that is a pixel, and the pixel's position, along one dimension.
 fn first(window: Window, phase: usize) -> [usize; 2] {
     let element = window.padding.saturating_sub(phase).div_ceil(window.stride);
     [element, element * window.stride + phase - window.padding]
 }
 
-/// Elements from a row or an image to the next such that no position meets a pixel of the next
-/// instead of a zero.
+/// Elements from a row or an image to the next, so no position meets a pixel of the next instead of
+/// a zero.
 fn period(window: Window, length: usize) -> usize {
     let Window { kernel, stride, padding } = window;
     let places = window.places(length);

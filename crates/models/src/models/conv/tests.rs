@@ -5,8 +5,8 @@ use crate::models::pass::Pass;
 use crate::models::testing::{Trial, close, wave, wide};
 use crate::models::window::Window;
 
-/// Calls `take` with the numbers of a value of the output, and of the pixel and the weight of each
-/// of its products.
+/// Calls `take` with the index of an output value and the indices of the pixel and the weight of
+/// each of its products.
 fn for_each_product(
     (batch, [from, height, width]): (usize, [usize; 3]),
     to: usize,
@@ -61,7 +61,7 @@ fn values_and_gradients_are_those_of_the_definition() {
         let window = Window { kernel, stride, padding };
         let conv = Conv::new(&mut Layout::default(), "conv", [from, to], window, Next::Relu);
         let parameters = vec![wave(to * from * kernel * kernel, 1.3), wave(to, 0.9)];
-        // 34 images are no whole number of stacks.
+        // 34 images are not a whole number of stacks.
         for batch in [1, 34] {
             let shape = (batch, [from, height, width]);
             let run = |pass: &mut Pass<'_>, x| conv.forward(pass, x);

@@ -1,9 +1,9 @@
-//! Which positions of a kernel are used, and the vectors that have them all.
+//! The used positions of a kernel, and vectors that cover them.
 
 /// The most values of a vector.
 pub(super) const LANES: usize = 16;
 
-/// The positions of a kernel that are used: rows of as many columns.
+/// The used positions of a kernel: rows of equally many columns.
 #[derive(Debug, Clone)]
 pub(super) struct Used {
     /// The first position of each row, in rising order.
@@ -12,8 +12,8 @@ pub(super) struct Used {
 }
 
 impl Used {
-    /// The first positions of vectors of `lanes` positions, which together have all that are used,
-    /// each once. The last may be repeated so that there is a multiple of `group`.
+    /// The first positions of vectors of `lanes` positions that together cover each used position
+    /// once. The last may be repeated to make a multiple of `group`.
     pub(super) fn vectors(&self, lanes: usize, group: usize) -> Vec<usize> {
         let mut starts = Vec::with_capacity(self.rows.len() * self.columns.div_ceil(lanes) + group);
         let mut next = 0;
@@ -61,7 +61,7 @@ mod tests {
             assert_eq!(grouped[..vectors.len()], vectors);
             assert!(grouped.len().is_multiple_of(4) && grouped.len() < vectors.len() + 4);
         }
-        // Of rows of 8 of 12 positions eight lanes waste nothing, sixteen a third.
+        // With rows of 8 of 12 positions, eight lanes waste nothing, sixteen a third.
         let rows = Used { rows: (0..8).map(|row| 12 * row).collect(), columns: 8 };
         assert_eq!([8, 16].map(|lanes| rows.vectors(lanes, 1).len()), [8, 6]);
     }

@@ -1,8 +1,8 @@
 //! Causal self-attention with several heads (Vaswani et al. 2017).
 //!
 //! Each row of the input has the queries, keys and values of all heads. For each window and head,
-//! with Q, K and V of shape `[length, size]`, it computes `softmax(Q·Kᵀ / √size)·V`, where a token
-//! sees itself and those before it.
+//! with Q, K and V of shape `[length, size]`, it computes `softmax(Q·Kᵀ / √size)·V`, and a token
+//! sees itself and earlier tokens.
 
 use super::super::pointwise::{dot, softmax};
 use crate::matmul::{Matrix, multiply};
@@ -70,7 +70,7 @@ impl Attention {
             multiply(out, values.transposed(), false, &mut scores);
             for (score, weight) in scores.chunks_exact_mut(length).zip(weights.chunks_exact(length))
             {
-                // Of the softmax.
+                // The gradient of the softmax.
                 let mean = dot(score, weight);
                 for (score, weight) in score.iter_mut().zip(weight) {
                     *score = weight * (*score - mean) * self.scale();

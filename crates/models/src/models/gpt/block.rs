@@ -1,4 +1,4 @@
-//! A block: attention and an MLP, each behind a normalisation and added to its input.
+//! A block: attention and an MLP, each after a normalisation and added to its input.
 
 use super::super::dense::Dense;
 use super::super::layout::{Init, Layout};

@@ -7,7 +7,7 @@
 //! scores = norm(x) · tokensᵀ
 //! ```
 //!
-//! As in GPT-2, each normalisation is ahead of its layer, the MLP has four times the width and GELU
+//! As in GPT-2, each normalisation is before its layer, the MLP has four times the width and GELU
 //! in its tanh form, all layers have biases, and the last layer shares the weights of the tokens'
 //! embedding. There is no dropout. With V symbols, context T, width C and L blocks the parameters
 //! are V·C + T·C + L·(12·C² + 13·C) + 2·C: 809 856 for the defaults (four blocks, four heads, width
@@ -122,7 +122,7 @@ impl Gpt {
     /// mean, in nats. Passes each gradient to `sink` as soon as it is final.
     ///
     /// # Panics
-    /// If lengths do not fit, or a token is no symbol of the vocabulary.
+    /// If lengths do not fit, or a token is not in the vocabulary.
     pub fn add_gradients(
         &self,
         parameters: &[Vec<f32>],
@@ -162,7 +162,7 @@ impl Gpt {
     /// Scores the predictions of all tokens.
     ///
     /// # Panics
-    /// If lengths do not fit, or a token is no symbol of the vocabulary.
+    /// If lengths do not fit, or a token is not in the vocabulary.
     pub fn evaluate(&self, parameters: &[Vec<f32>], windows: Windows<'_>) -> Score {
         let embedded = self.embed(parameters, windows);
         let x = self

@@ -15,7 +15,7 @@ pub(super) struct LayerNorm {
     width: usize,
 }
 
-/// The output of a normalisation, and what its backward pass needs.
+/// The output of a normalisation, and the values for its backward pass.
 #[derive(Debug)]
 pub(super) struct Normalised {
     pub(super) output: Vec<f32>,

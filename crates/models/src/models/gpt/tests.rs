@@ -1,5 +1,5 @@
-//! Losses and gradients beside a second derivation: a forward pass in f64, written from the
-//! formulas one token at a time, and its differences.
+//! Losses and gradients against an independent forward pass in f64, written from the formulas one
+//! token at a time, and its differences.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ const CONFIG: GptConfig = GptConfig { layers: 2, heads: 2, width: 6, context: 5 
 
 type Values = Vec<Vec<f64>>;
 
-/// A model with parameters that are not symmetric in any way, and two windows.
+/// A model with asymmetric parameters, and two windows.
 fn example() -> (Gpt, Values, Vec<u32>, Vec<u32>) {
     let gpt = Gpt::new(CONFIG, VOCABULARY).unwrap();
     let mut rng = gradwire::Rng::new(4, 0, 0, 0, 0);

@@ -13,8 +13,8 @@ pub struct LstmConfig {
     pub unroll: usize,
     /// The percentage of the outputs that dropout sets to zero, 0 to 90.
     pub dropout: u8,
-    /// Whether tokens are embedded. Without, the first layer reads one-hot vectors, which dropout
-    /// leaves as they are.
+    /// Whether tokens are embedded. Otherwise the first layer reads one-hot vectors, without
+    /// dropout.
     pub embedding: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A layer of long short-term memory, over a sequence and back.
+//! A layer of long short-term memory: its forward and backward pass over a sequence.
 //!
 //! With x the inputs and h, c the outputs and cells (h₋₁ and c₋₁ carried from before), at each time
 //!
@@ -10,8 +10,8 @@
 //!
 //! (Hochreiter and Schmidhuber 1997 with the forget gate of Gers et al. 2000, no peepholes.) The
 //! rows of W for x come first. Sequences are stored time by time: row t·streams + s is stream s at
-//! time t. The contribution of x is one product for all times, that of h one per time; the gradient
-//! of W is one product over all times.
+//! time t. The contribution of x is one product for all times, the contribution of h one per time.
+//! The gradient of W is one product over all times.
 
 use super::super::layout::{Init, Layout};
 use crate::matmul::{Matrix, multiply};
@@ -98,7 +98,7 @@ impl Layer {
     }
 
     /// Back-propagates the gradient of the outputs: adds the parameters' gradients and returns the
-    /// inputs'. It is truncated at the first time.
+    /// inputs' gradient. Truncates at the first time.
     pub(super) fn backward(
         &self,
         parameters: &[Vec<f32>],

@@ -1,10 +1,10 @@
 //! Language models: an embedding, two layers of long short-term memory, a softmax over the
 //! vocabulary.
 //!
-//! They are those of the paper on sparse binary compression (Sattler et al., arXiv:1805.08768,
+//! The models come from the paper on sparse binary compression (Sattler et al., arXiv:1805.08768,
 //! section IV.A and supplement C): `wordlstm` with 650 hidden units for words, `charlstm` with 200
-//! for characters. Both follow TensorFlow's tutorial on the Penn Treebank in its "medium"
-//! configuration (after Zaremba, Sutskever and Vinyals, arXiv:1409.2329), of which this uses
+//! for characters. Both follow the "medium" configuration of TensorFlow's tutorial on the Penn
+//! Treebank (after Zaremba, Sutskever and Vinyals, arXiv:1409.2329), with
 //!
 //! - an embedding as wide as the hidden layers, and gates in the order i, j, f, o without a
 //!   constant added to the forget gate;
@@ -20,8 +20,8 @@
 //! Parameters: V·H + 2·(2H·4H + 4H) + H·V + V. With V = 80 characters and H = 200 these are
 //! 673 680; with V = 10 000 words and H = 650 they are 19 775 200.
 //!
-//! Without an embedding, the first layer reads one-hot vectors, as in Karpathy's char-rnn, which
-//! the AdaComp paper trains with 512 hidden units and without dropout (Chen et al.,
+//! Without an embedding, the first layer reads one-hot vectors, as in Karpathy's char-rnn. The
+//! AdaComp paper trains that with 512 hidden units and without dropout (Chen et al.,
 //! arXiv:1712.02679, Table 2): `charlstm:hidden=512,dropout=0,embedding=off`.
 
 mod config;
@@ -70,13 +70,13 @@ pub struct Chunk<'a> {
     pub streams: usize,
 }
 
-/// The hidden state of a model that has read several streams: outputs and cells of its layers.
+/// The hidden state of a model after reading several streams: outputs and cells of its layers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HiddenState {
     layers: Vec<LayerState>,
 }
 
-/// The key of the random draws that dropout makes.
+/// The key of dropout's random draws.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dropout {
     /// The run's seed.
@@ -91,7 +91,7 @@ pub struct Dropout {
 struct Pass {
     /// The inputs of each layer, after dropout, and last the inputs of the softmax.
     inputs: Vec<Vec<f32>>,
-    /// The dropout factors of the inputs, each empty where nothing is dropped.
+    /// The dropout factors of the inputs; each is empty if nothing is dropped.
     masks: Vec<Vec<f32>>,
     traces: Vec<layer::Trace>,
     /// `[positions, vocabulary]`
@@ -146,7 +146,7 @@ impl LanguageModel {
     /// of the mean over streams.
     ///
     /// # Panics
-    /// If lengths do not fit, or a token is no symbol of the vocabulary.
+    /// If lengths do not fit, or a token is not in the vocabulary.
     pub fn add_gradients(
         &self,
         parameters: &[Vec<f32>],
@@ -193,7 +193,7 @@ impl LanguageModel {
     /// tokens whose entry in `counts` is true.
     ///
     /// # Panics
-    /// If lengths do not fit, or a token is no symbol of the vocabulary.
+    /// If lengths do not fit, or a token is not in the vocabulary.
     pub fn evaluate(
         &self,
         parameters: &[Vec<f32>],
@@ -222,7 +222,7 @@ impl LanguageModel {
         assert_eq!(chunk.inputs.len(), chunk.targets.len(), "a target for each input");
         assert_eq!(chunk.inputs.len() % chunk.streams, 0, "all streams at each time");
         let LstmConfig { hidden: units, dropout: percentage, .. } = self.config;
-        // One-hot vectors stay whole.
+        // One-hot vectors have no dropout.
         let drops = |place| percentage > 0 && (place > 0 || self.embedding.is_some());
         let size = chunk.inputs.len() * units;
         let mask = |place| match dropout {
@@ -281,7 +281,7 @@ impl HiddenState {
         }
     }
 
-    /// Restores what [`save`](Self::save) wrote under the same prefix.
+    /// Restores the entries of [`save`](Self::save) under the same prefix.
     ///
     /// # Errors
     /// If an entry is missing, or is from another model or number of streams.
@@ -296,8 +296,8 @@ impl HiddenState {
 }
 
 impl Dropout {
-    /// The factors of the outputs at a place of the model: 0 for this percentage of them, for the
-    /// others the inverse of the fraction that is kept.
+    /// The factors of the outputs at a place of the model: 0 for this percentage of them, and the
+    /// inverse of the kept fraction for the others.
     fn mask(self, place: usize, size: usize, percentage: u8) -> Vec<f32> {
         let keep = 1.0 - f32::from(percentage) / 100.0;
         let mut words = vec![0; size];

@@ -70,7 +70,7 @@ fn images_have_models_of_their_own() {
     assert!(LanguageModel::new(WORDS, 1).is_err());
 }
 
-/// The losses of one stream, written out unit by unit in double precision.
+/// The losses of one stream, computed unit by unit in double precision.
 fn naive(
     model: &LanguageModel,
     parameters: &[Vec<f32>],
@@ -244,7 +244,7 @@ fn dropout_keeps_half_and_its_gradients_are_slopes() {
     let chunk = Chunk { inputs: &text[..12], targets: &text[1..], streams: 2 };
     let loss_of = |parameters: &[Vec<f32>], gradients: &mut [Vec<f32>]| {
         let mut memory = model.blank(2);
-        // Six times, of which each counts whole.
+        // Six times; each counts in full.
         6.0 * model.add_gradients(parameters, chunk, Some(dropout), &mut memory, gradients)
     };
     let mut gradients = zeros(model.tensors());
@@ -299,7 +299,7 @@ fn other_fractions_are_dropped() {
     assert!((7_800..8_200).contains(&kept), "{kept}");
     assert!(mask.iter().all(|&factor| factor == 0.0 || factor == 1.25));
 
-    // Without a fraction to drop, the draws have no effect; one-hot vectors stay whole.
+    // Without a fraction to drop, the draws have no effect; one-hot vectors have no dropout.
     let text = tokens(9, 5, 7);
     let chunk = Chunk { inputs: &text[..8], targets: &text[1..], streams: 1 };
     let loss = |percentage, dropout| {

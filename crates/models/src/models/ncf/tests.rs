@@ -33,7 +33,7 @@ fn other_models_are_not_for_ratings() {
     assert!(message.contains("lenet5") && message.contains("ncf"), "{message}");
 }
 
-/// The score of a pair, written out unit by unit in double precision.
+/// The score of a pair, computed unit by unit in double precision.
 fn naive(parameters: &[Vec<f32>], user: usize, item: usize) -> f64 {
     let Widths { factors, inputs, layers } = SMALL;
     let p = |tensor: usize, at: usize| f64::from(parameters[tensor][at]);

@@ -40,7 +40,7 @@ fn images(model: &Model) -> Vec<f32> {
         .collect()
 }
 
-/// The loss, its gradient and that one's norm.
+/// The loss, its gradient and the gradient's norm.
 fn slope(model: &mut Model, parameters: &[Vec<f32>], images: &[f32]) -> (f64, Vec<Vec<f32>>, f64) {
     let mut gradients = zeros(model.tensors());
     let loss = model.add_gradients(parameters, images, &LABELS, &mut gradients, None);
@@ -48,7 +48,7 @@ fn slope(model: &mut Model, parameters: &[Vec<f32>], images: &[f32]) -> (f64, Ve
     (loss, gradients, norm)
 }
 
-/// Steps of which each would lower a straight loss by a tenth.
+/// Each step would lower a linear loss by a tenth.
 #[test]
 fn training_lowers_the_loss() {
     for (name, mut model) in all() {
@@ -76,7 +76,7 @@ fn gradients_are_slopes() {
         for (tensor, gradient) in model.tensors().iter().zip(&gradients) {
             assert!(gradient.iter().any(|&value| value != 0.0), "{name}: {}", tensor.name());
         }
-        // As far as changes the loss by a few ten-thousandths of itself.
+        // Far enough to change the loss by a few ten-thousandths of itself.
         let step = (0.0003 * loss / norm).min(2e-3);
         let mut loss_at = |distance: f64| {
             let (mut there, gradient) = (parameters.clone(), gradients.iter().flatten());

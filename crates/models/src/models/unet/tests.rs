@@ -19,7 +19,7 @@ fn pictures() -> (Vec<f32>, Vec<u16>) {
     (images, masks)
 }
 
-/// Without parameters both classes of each pixel are as likely, and a tie goes to the first.
+/// Without parameters both classes of each pixel are equally likely, and a tie goes to the first.
 #[test]
 fn equal_scores_cost_the_logarithm_of_two() {
     let mut model = narrow();
@@ -28,7 +28,7 @@ fn equal_scores_cost_the_logarithm_of_two() {
     let loss = model.add_gradients(&parameters, &images, &masks, &mut gradients, None);
     assert!((loss - f64::ln(2.0)).abs() < 1e-6, "{loss}");
     let marked = masks.iter().filter(|&&label| label == 1).count();
-    // The last bias moves all pixels: the mean of what is likely less what is there.
+    // The last bias moves all pixels: the mean of probability minus label.
     let expected = 0.5 - marked as f32 / masks.len() as f32;
     let last = gradients.last().unwrap();
     assert!((last[0] - expected).abs() < 1e-6, "{last:?} is not {expected}");
@@ -37,7 +37,7 @@ fn equal_scores_cost_the_logarithm_of_two() {
     assert_eq!((score.both, score.either), (0, marked));
 }
 
-/// With the last bias alone positive all pixels are taken for the second class.
+/// With only the last bias positive, all pixels are predicted as the second class.
 #[test]
 fn overlaps_by_hand() {
     let model = narrow();
