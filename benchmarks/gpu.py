@@ -1,6 +1,7 @@
-"""Measures gradwire on a GPU, in this order: whether kernels write the same messages, keep the same
-residuals and compute the same sums as the host; their speed compared with a copy; and whole
-training steps of two processes on the GPU. Writes one JSON file, and ends within eight minutes.
+"""Measures gradwire on a GPU. First it checks whether kernels write the same messages, keep the
+same residuals and compute the same sums as the host. Then it measures their speed compared with a
+copy, and whole training steps of two processes on the GPU. Writes one JSON file, and ends within
+eight minutes.
 
     python benchmarks/gpu.py --out results/gpu/NAME.json
     python benchmarks/gpu.py --table results/gpu/NAME.json

@@ -126,8 +126,8 @@ class CompressedStrategy:
     """A mixin for strategies such as Flower's ``FedAvg``: the server sends compressed models and
     takes compressed changes.
 
-    Not for strategies that read the model before they send it (``FedOpt``, ``FedAdam``,
-    ``FedAdagrad``, ``FedYogi``, ``FedAvgM``, ``QFedAvg``), nor inside the wrappers
+    Does not suit strategies that read the model before they send it (``FedOpt``, ``FedAdam``,
+    ``FedAdagrad``, ``FedYogi``, ``FedAvgM``, ``QFedAvg``). Nor does it suit the wrappers
     ``DifferentialPrivacy…``, which read the changes.
 
     Put it before the strategy among the base classes. ``compressor`` compresses the models: a

@@ -47,12 +47,13 @@ class LocalSteps(Exchanging, OptimizerProxy):
 
     All ranks must create it at the same time with the same arguments; only ``deadline`` and
     ``threads`` may differ. All ranks start from rank 0's parameters and buffers. In each round a
-    rank sends the compressed change of its parameters since the last round, with error feedback if
-    the compressor has it (``eden``, the default, has none), and all ranks continue from the common
-    parameters. All ranks must take the same number of steps. In a block
-    ``with torch.distributed.algorithms.Join([steps]):`` a rank that has no further batches takes
-    part in the rounds of the others, with a change of zero after its last step, and ends with their
-    parameters and ``completed_steps``. The block takes one ``LocalSteps`` and nothing else.
+    rank sends the compressed change of its parameters since the last round, and all ranks continue
+    from the common parameters. Compressors with error feedback use it; ``eden``, the default, has
+    none. All ranks must take the same number of steps. Only in a block
+    ``with torch.distributed.algorithms.Join([steps]):`` may ranks have different numbers of
+    batches. A rank without further batches then takes part in the rounds of the others, with a
+    change of zero after its last step. It ends with their parameters and ``completed_steps``. The
+    block takes one ``LocalSteps`` and nothing else.
 
     Schedules count steps, not rounds: the last step of a round determines its stage. The stages of
     a schedule may differ in ``every``, as in ``eden:every=25 until 3000 then eden:every=100``. A

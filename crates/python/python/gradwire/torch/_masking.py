@@ -138,8 +138,9 @@ def _twin(optimizer: Any, names: Dict[int, str]) -> Tuple[Any, List[Tuple[str, t
     with names.
 
     The parameters of the copy are new and small. Each stands for all parameters of a group with the
-    same type, device and small shape. It has the name of the first of them that is in ``names``. If
-    there is none, its name is empty: their momentum is never set to zero. """
+    same type, device and small shape, and has the name of the first. Parameters that are not in
+    ``names`` have their own stand-in with an empty name, because their momentum is never set to
+    zero. """
     memo: Dict[int, Any] = {}
     stand_ins: Dict[Any, Tuple[str, torch.nn.Parameter]] = {}
     for at, group in enumerate(optimizer.param_groups):

@@ -37,11 +37,11 @@ class OneBitAdam(torch.optim.Optimizer):
     supported after the freeze: a rank without data has no gradient to update its momentum with.
 
     Compression spreads noise over a whole tensor, and a step divides it by the root of the second
-    moment. So two rules, which the paper does not have, apply after the freeze. An element whose
-    second moment is 0 had no gradient before the freeze (a row of an embedding that no batch used,
-    a dead unit, a pruned weight): ranks send 0 as its momentum, and only weight decay changes it,
-    even if it gets a gradient later. Freeze only after all elements that should learn have had
-    gradients. And no element moves further in a step than AdamW can ever move one: 7.3 learning
+    moment. So two rules, which the paper does not have, apply after the freeze. First, an element
+    whose second moment is 0 had no gradient before the freeze (a row of an embedding that no batch
+    used, a dead unit, a pruned weight). Ranks send 0 as its momentum, and only weight decay changes
+    it, even if it gets a gradient later. Freeze only after all elements that should learn have had
+    gradients. Second, no element moves further in a step than AdamW can ever move one: 7.3 learning
     rates with the default ``betas``.
 
     ``betas``, ``eps`` and ``weight_decay`` are as in ``torch.optim.AdamW``. Second moments of

@@ -15,11 +15,10 @@ class Steps:
     """Groups the reductions of gradients, which FSDP2 calls for one unit after the other, into
     optimizer steps.
 
-    A step begins with the first reduction after an optimizer has used the gradients of the step
-    before: it has changed one of the parameters, or a gradient is gone, as after ``zero_grad()``.
-    It also begins if a unit is reduced again, as when gradients are accumulated with
-    synchronization. No step begins in the middle of a backward pass, although optimizers may run
-    there.
+    A step begins with the first reduction after an optimizer has used the gradients of the last
+    step: one of the parameters has changed, or a gradient is gone, as after ``zero_grad()``. It
+    also begins if a unit is reduced again, as when gradients are accumulated with synchronization.
+    No step begins in the middle of a backward pass, although optimizers may run there.
 
     It does not matter whether autograd, reentrant checkpointing or a pipeline schedule calls the
     reductions. """

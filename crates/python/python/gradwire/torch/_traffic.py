@@ -14,8 +14,8 @@ def warn_of_more(reducer: _core.Reducer, plain_bytes: int, what: str, stacklevel
     """Warns on rank 0, with the remedy, if ``what`` takes more bytes than an uncompressed
     all-reduce of its ``plain_bytes``.
 
-    An all-reduce over n ranks sends 2 (n - 1) / n times the size of the gradients from each rank;
-    an all-gather of messages, n - 1 times the size of the message; a scatter-reduce, 2 (n - 1) / n
+    Over n ranks, each rank sends in an all-reduce 2 (n - 1) / n times the size of the gradients. In
+    an all-gather it sends n - 1 times the size of its message, in a scatter-reduce 2 (n - 1) / n
     times. Of several stages, the warning names the one that sends most. """
     if reducer.rank > 0 or reducer.size < 2:
         return

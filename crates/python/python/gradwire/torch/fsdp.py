@@ -65,13 +65,13 @@ def register(
             shard. The mean of each shard is then averaged over these ranks with compressed
             messages. The model must be sharded over a mesh of one dimension, and
             ``set_requires_all_reduce(False)`` has no effect. Default: ``None``
-        parameters: the compressor of the parameters that FSDP2 gathers for the forward pass, and
-            again for the backward pass if it frees them in between, such as ``"int8"``, ``"8bit"``
-            or ``"fp16"``. They are sent whole each time, without error feedback. Training uses the
-            rounded parameters. Each rank's shards, which the optimizer updates and checkpoints
-            contain, stay exact. Modules without trained parameters at registration are gathered
-            uncompressed. ``raw_vectors``, ``raw_below`` and ``raw_names`` apply, ``rules`` do not.
-            Default: ``None``, uncompressed
+        parameters: the compressor of the gathered parameters, such as ``"int8"``, ``"8bit"`` or
+            ``"fp16"``. FSDP2 gathers them for the forward pass, and again for the backward pass if
+            it frees them in between. They are sent whole each time, without error feedback.
+            Training uses the rounded parameters. Each rank's shards, which the optimizer updates
+            and checkpoints contain, stay exact. Modules without trained parameters at registration
+            are gathered uncompressed. ``raw_vectors``, ``raw_below`` and ``raw_names`` apply,
+            ``rules`` do not. Default: ``None``, uncompressed
         rules: other compressors for some tensors. Rules see the names and sizes of whole
             parameters; with ``replicas``, the sizes of shards. Default: none
         exchange: with ``replicas``, how they exchange: ``"all-gather"``, ``"scatter-reduce"``,
