@@ -1,4 +1,4 @@
-//! Errors, each naming the thing that is wrong and what to do about it.
+//! Errors that name the problem and the remedy.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ pub enum StateError {
     /// The bytes are not a state file, or are damaged.
     #[error("the state is damaged or of another kind: {why}; resume from an earlier copy", why = printable(.0))]
     Damaged(String),
-    /// The names, numbers and settings of the state take more than the header of a file holds.
+    /// The names, numbers and settings of the state exceed the limit of a file's header.
     #[error(
         "the state is too large: its names, numbers and settings take more than the 100 MB that a state file has for them; \
          use fewer tensors, or shorter names"
@@ -24,13 +24,13 @@ pub enum StateError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// An entry the receiver needs is absent.
+    /// An entry that the receiver needs is absent.
     #[error("the state has no entry '{name}'; it belongs to another model or configuration", name = printable(.0))]
     Missing(String),
-    /// An entry has another size than the receiver's.
+    /// An entry's size differs from the receiver's.
     #[error(
         "state entry '{entry}' has {found} elements where {expected} belong; it is of another model",
         entry = printable(.entry)
@@ -40,7 +40,7 @@ pub enum StateError {
         entry: String,
         /// Elements in the state.
         found: usize,
-        /// Elements the receiver has.
+        /// Elements of the receiver's array.
         expected: usize,
     },
     /// An entry for a tensor that the receiver does not have.
@@ -49,12 +49,12 @@ pub enum StateError {
         name = printable(.0)
     )]
     Foreign(String),
-    /// An entry has numbers that no encoder leaves there.
+    /// An entry has numbers that no encoder writes.
     #[error("state entry '{entry}' has {reason}; it is damaged, resume from an earlier copy", entry = printable(.entry))]
     OutOfRange {
         /// The entry's name.
         entry: String,
-        /// The number, where it is, and what belongs there.
+        /// The number, its place, and the allowed values.
         reason: String,
     },
     /// A setting in the state differs from the receiver's.
@@ -66,14 +66,14 @@ pub enum StateError {
     Mismatch {
         /// The setting.
         key: String,
-        /// Its value in the state.
+        /// The setting's value in the state.
         found: String,
-        /// The receiver's.
+        /// The receiver's value.
         expected: String,
     },
 }
 
-/// What to do about an error of the system, unless it says it.
+/// The remedy for a system error, unless the error states it.
 fn remedy(error: &std::io::Error) -> &'static str {
     match files::remedy(error) {
         "" => "",
@@ -81,14 +81,14 @@ fn remedy(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// Anything that can go wrong between a tensor and its message.
+/// Errors between a tensor and its message.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A spec string does not parse.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// A tensor holds NaN or infinity. The sender's state is as it was.
+    /// A tensor holds NaN or infinity. The sender's state is unchanged.
     #[error(
         "tensor '{tensor}' has {value} at element {index}, and only finite numbers can be compressed; in training lower the \
              learning rate, clip the gradient or skip the step",
@@ -102,8 +102,8 @@ pub enum Error {
         /// The value there.
         value: f32,
     },
-    /// The gradient is finite, but its combination with the residual, or with another array kept
-    /// from earlier steps, is not. The sender's state is as it was.
+    /// The gradient is finite, but its sum with the residual, or with another kept array, is not.
+    /// The sender's state is unchanged.
     #[error(
         "tensor '{tensor}' has {value} at element {index} when its finite gradient is added to what earlier steps left (a \
              residual or momentum); scale gradients down or clip them, and restore an earlier state",
@@ -171,7 +171,7 @@ pub enum Error {
         /// The sender.
         rank: u32,
     },
-    /// A device form is asked of a method that works on the host only.
+    /// A device form was requested from a host-only method.
     #[error("'{spec}' has no device form; compress on the host")]
     NoDeviceForm {
         /// The compressor.
@@ -200,8 +200,8 @@ impl Error {
         Error::NonFinite { tensor: tensor.to_owned(), index: at.index, value: at.value }
     }
 
-    /// The error of encoding a gradient of which, or of whose sum with a residual, an element is
-    /// not finite.
+    /// The error of encoding a gradient if an element of it, or of its sum with a residual, is not
+    /// finite.
     pub(crate) fn encoding(tensor: &str, gradient: Floats<'_>, at: NonFinite) -> Self {
         let NonFinite { index, value } = at;
         match gradient.block(index, &mut [0.0])[0].is_finite() {

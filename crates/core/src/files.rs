@@ -1,5 +1,4 @@
-//! Files: written so that they are either whole or absent, and read only if they can end and fit
-//! into memory.
+//! Files: written whole or not at all, and read only if they end and fit into memory.
 
 use std::fs::{self, File, FileType};
 use std::io::{self, Read, Write};
@@ -8,17 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::memory;
 
-/// The largest number of links that are followed; more are treated as a circle.
+/// The most links that are followed; more count as a circle.
 const MAX_LINKS: usize = 40;
 
 /// Writes `bytes` to `path`: first to a temporary file in the same folder, which is synced and then
-/// renamed, so that the path has the old content or all of the new. Removes temporary files that
+/// renamed. So the path has either the old content or all of the new. Removes temporary files that
 /// killed processes left for the same path.
 ///
 /// If `path` is a link, its target is replaced; the link stays.
 ///
 /// # Errors
-/// Those of the file system; `InvalidInput` where `path` is a folder, a device, a pipe or a socket.
+/// The errors of the file system; `InvalidInput` if `path` is a folder, a device, a pipe or a
+/// socket.
 pub fn write_atomic(path: impl AsRef<Path>, bytes: &[u8]) -> io::Result<()> {
     let path = target(path)?;
     let (temporary, mut file) = create_beside(&path)?;
@@ -36,9 +36,9 @@ pub fn write_atomic(path: impl AsRef<Path>, bytes: &[u8]) -> io::Result<()> {
 /// Reads all of a regular file, named directly or through links.
 ///
 /// # Errors
-/// Those of the file system; `InvalidInput` for a folder, a device, a pipe or a socket, which may
-/// have no end; `OutOfMemory` for a file that is larger than the memory that is left. [`remedy`]
-/// says what to do.
+/// The errors of the file system; `InvalidInput` for a folder, a device, a pipe or a socket, which
+/// may have no end; `OutOfMemory` for a file larger than the available memory. [`remedy`] says what
+/// to do.
 pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     let mut file = open(path.as_ref())?;
     let size = file.metadata()?.len();
@@ -61,8 +61,8 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 /// Reads a regular file of UTF-8 text with at most `most` bytes.
 ///
 /// # Errors
-/// Those of [`read`]; `InvalidData` for a larger file, and for one that is no UTF-8 text, with the
-/// line.
+/// As for [`read`]; `InvalidData` for a larger file, and, with the line, for one that is not UTF-8
+/// text.
 pub fn read_text(path: impl AsRef<Path>, most: u64) -> io::Result<String> {
     let path = path.as_ref();
     let size = open(path)?.metadata()?.len();
@@ -87,7 +87,7 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// What to do about an error of reading a file, after a semicolon; nothing if the error says it.
+/// The remedy for an error of reading a file, after a semicolon; empty if the error states it.
 pub fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => "",
@@ -96,7 +96,7 @@ pub fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// Refuses what is no regular file.
+/// Refuses anything but a regular file.
 fn check_regular(kind: FileType) -> io::Result<()> {
     let what = match kind {
         kind if kind.is_file() => return Ok(()),
@@ -119,8 +119,8 @@ pub fn check_writable(path: impl AsRef<Path>) -> io::Result<()> {
 /// The regular file, present or not, that `path` names directly or through links.
 ///
 /// # Errors
-/// Those of the file system; `InvalidInput` where it is a folder, a device, a pipe or a socket, or
-/// links form a circle.
+/// The errors of the file system; `InvalidInput` if it is a folder, a device, a pipe or a socket,
+/// or if links form a circle.
 pub fn target(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     let mut path = path.as_ref().to_owned();
     for _ in 0..MAX_LINKS {
@@ -146,8 +146,8 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A new temporary file in the folder of `path`, with a name of its own. It stays locked as long as
-/// this process has it open.
+/// A new temporary file with a unique name in the folder of `path`. It stays locked as long as this
+/// process has it open.
 fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
     let folder = folder_of(path);
     let Some(name) = path.file_name() else {
@@ -160,17 +160,16 @@ fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
         let mut temporary = path.as_os_str().to_owned();
         temporary.push(format!(".{}.{number}.tmp", std::process::id()));
         let file = File::create(&temporary)?;
-        // Where the file system has no locks, temporary files of killed processes stay.
+        // If the file system has no locks, temporary files of killed processes stay.
         let _ = file.lock();
-        // Before it was locked, another process may have taken it for abandoned.
+        // Before it was locked, another process may have removed it as abandoned.
         if fs::exists(&temporary)? {
             return Ok((temporary.into(), file));
         }
     }
 }
 
-/// Removes temporary files for `name` that no process holds open any more. Best effort: they only
-/// take space.
+/// Removes temporary files for `name` that no process has open. Best effort: they only take space.
 fn remove_abandoned(folder: &Path, name: &str) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -183,7 +182,7 @@ fn remove_abandoned(folder: &Path, name: &str) {
         if !is_temporary || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
             continue;
         }
-        // The lock is held until the file is gone: whoever has just made it waits, and makes
+        // The lock is held until the file is gone: a process that has just made it waits, and makes
         // another.
         if let Ok(file) = File::open(entry.path())
             && file.try_lock().is_ok()
@@ -230,7 +229,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::create_dir(at("elsewhere")).unwrap();
-        // To a file, to one that does not exist yet, and to another link.
+        // To a file, to a file that does not exist yet, and to another link.
         fs::write(at("elsewhere/old"), b"old").unwrap();
         symlink("elsewhere/old", at("a")).unwrap();
         symlink("elsewhere/new", at("b")).unwrap();

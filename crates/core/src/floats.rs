@@ -18,7 +18,7 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// Bytes an element takes.
+    /// Bytes per element.
     pub fn size(self) -> usize {
         match self {
             Dtype::F32 => 4,
@@ -86,8 +86,8 @@ impl<'a> Floats<'a> {
         }
     }
 
-    /// Elements `start .. start + scratch.len()` as `f32`: borrowed where they are `f32` already,
-    /// else converted into `scratch`.
+    /// Elements `start .. start + scratch.len()` as `f32`: borrowed if they are already `f32`, else
+    /// converted into `scratch`.
     pub(crate) fn block<'b>(&self, start: usize, scratch: &'b mut [f32]) -> &'b [f32]
     where
         'a: 'b,

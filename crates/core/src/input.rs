@@ -6,11 +6,10 @@ use crate::Floats;
 /// converts into it.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
-    /// The gradient, one number an element.
+    /// The gradient, one number per element.
     pub gradient: Floats<'a>,
-    /// Where the gradient is a sum of parts (micro-batches): elementwise, the sum of the squares of
-    /// the parts, one number an element. `None` counts the gradient as a single part. Only
-    /// `variance` uses them.
+    /// If the gradient is a sum of parts (micro-batches): the sum of the squares of the parts, one
+    /// number per element. `None` counts the gradient as a single part. Only `variance` uses them.
     pub squares: Option<&'a [f32]>,
 }
 

@@ -1,5 +1,5 @@
-//! Compressors for what the workers of distributed training exchange: gradients, weight updates and
-//! model deltas.
+//! Compressors for the data that workers of distributed training exchange: gradients, weight
+//! updates and model deltas.
 //!
 //! A [`Compressor`] turns a tensor into a message and a message back into a tensor; it does no I/O
 //! and keeps no state. An [`Encoder`] holds the state of one sender (residuals, by tensor name); a
@@ -32,8 +32,7 @@
 //! # Ok::<(), gradwire::Error>(())
 //! ```
 //!
-//! [`Decoder::decode_add`] only adds up messages. Some specs need a further step, or are called in
-//! another way:
+//! [`Decoder::decode_add`] only adds up messages. Some specs need another step or other calls:
 //!
 //! | spec | what remains to do |
 //! |---|---|
@@ -43,9 +42,9 @@
 //! | `every=N` | encode the change of the parameters over [N steps](Spec::every) |
 //! | `powersgd`, `thc` and others with [several rounds](MultiRound) | a rank alone sends a whole message; together they take several rounds |
 //!
-//! `Reducer` of the crate `gradwire-exchange` does all of this except `every=N`, which is for
-//! training loops, over a `Transport`: between threads, between processes with `gradwire-mpi`, or
-//! between whatever implements it.
+//! `Reducer` in the crate `gradwire-exchange` does all of this except `every=N`, which is for
+//! training loops. It works over a `Transport`: between threads, between processes with
+//! `gradwire-mpi`, or over your own implementation.
 
 mod accumulator;
 mod args;

@@ -16,7 +16,7 @@ use std::ops::RangeInclusive;
 pub struct Param {
     /// The key in a spec string.
     pub key: &'static str,
-    /// Its values and their default.
+    /// Its allowed values and the default.
     pub kind: Kind,
     /// What it does, in a phrase.
     pub help: &'static str,
@@ -82,7 +82,7 @@ pub const fn whole(default: u64, range: RangeInclusive<u64>) -> Kind {
     Kind::Whole { min: *range.start(), max: *range.end(), default }
 }
 
-/// One of two words; the first is the default. See [`Parameter`] for which of them makes a `bool`
+/// One of two words; the first is the default. [`Parameter`] says which of them makes a `bool`
 /// true.
 pub const fn either(options: &'static [&'static str; 2]) -> Kind {
     Kind::Choice { options }
@@ -103,7 +103,7 @@ impl Kind {
         }
     }
 
-    /// The allowed values in words, as error messages and lists show them.
+    /// The allowed values in words, for error messages and lists.
     pub fn expected(&self) -> String {
         match *self {
             Kind::Real { min, max, .. } => {
@@ -134,7 +134,7 @@ impl Kind {
     }
 }
 
-/// The bracket and the number at an end of an interval; a very large or small number as a power of
+/// The bracket and the number at an end of an interval; very large or small numbers are powers of
 /// ten.
 fn end(bound: Bound<f64>, [closed, open]: [&'static str; 2]) -> (&'static str, String) {
     let (bracket, x) = match bound {
@@ -149,7 +149,7 @@ fn end(bound: Bound<f64>, [closed, open]: [&'static str; 2]) -> (&'static str, S
 /// The type of a parameter's field in a compressor's struct: `f64`, `f32`, `u16`, `u32`, `u64`,
 /// `usize`, `bool`, and enums that implement [`Choice`].
 ///
-/// A `bool` is true for `on`; of two other words, for the second.
+/// A `bool` is true for `on`, or for the second of two other words.
 pub trait Parameter: Sized {
     /// The values that the type can hold.
     const HOLDS: Holds;
@@ -164,11 +164,11 @@ pub trait Parameter: Sized {
 /// The values that a field's type can hold.
 #[derive(Debug, Clone, Copy)]
 pub enum Holds {
-    /// Those of a [`Kind::Real`].
+    /// The values of a [`Kind::Real`].
     Real,
-    /// Those of a [`Kind::Whole`] up to this one.
+    /// The values of a [`Kind::Whole`] up to this one.
     Whole(u64),
-    /// Those of a [`Kind::Choice`].
+    /// The values of a [`Kind::Choice`].
     Choice,
 }
 
@@ -209,8 +209,8 @@ impl Parameter for f64 {
     }
 }
 
-/// Rounds to the nearest `f32` inside the range: a number just below 1 would round to 1, which an
-/// open end excludes.
+/// Rounds to the nearest `f32` inside the range: a number just below 1 would round to 1, which may
+/// be excluded.
 impl Parameter for f32 {
     const HOLDS: Holds = Holds::Real;
 
@@ -244,7 +244,7 @@ whole_parameters!(u16, u32, u64, usize);
 /// A parameter in a field of type `T`. For [`parameters!`](crate::parameters!).
 ///
 /// # Panics
-/// If the type cannot hold it: in a constant, when the code is compiled.
+/// If the type cannot hold it; in a constant, at compile time.
 pub const fn param<T: Parameter>(key: &'static str, kind: Kind, help: &'static str) -> Param {
     match (kind, T::HOLDS) {
         (Kind::Real { .. }, Holds::Real) | (Kind::Choice { .. }, Holds::Choice) => {}
@@ -260,11 +260,11 @@ pub trait Parameters {
     /// The parameters, in the order they are printed.
     const PARAMETERS: &'static [Param];
 
-    /// The struct with these values of the parameters, in their order and inside their ranges.
+    /// The struct with these parameter values, in their order and inside their ranges.
     fn new(values: &[Value]) -> Self;
 }
 
-/// Declares the struct of a compressor whose fields are its parameters.
+/// Declares a compressor's struct, whose fields are its parameters.
 ///
 /// ```
 /// use std::ops::Bound::{Excluded, Included};
@@ -290,7 +290,7 @@ pub trait Parameters {
 /// ```
 ///
 /// The comment of a field is the parameter's help. Its key in spec strings is the field's name, or
-/// what stands behind it in parentheses. The struct implements [`Parameters`]. A range that the
+/// the string in parentheses after it. The struct implements [`Parameters`]. A range that the
 /// field's type cannot hold does not compile:
 ///
 /// ```compile_fail

@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Display, Write};
 
-/// Shows a text that may come from anyone, such as the name of a tensor in a file, in one line and
-/// as it is: characters that a terminal or a browser obeys instead of showing become `\n`, `\u{1b}`
-/// and the like.
+/// Shows an untrusted text, such as the name of a tensor in a file, in one line. Characters that a
+/// terminal or a browser obeys instead of showing become `\n`, `\u{1b}` and the like; others are
+/// unchanged.
 ///
 /// These are the control characters, line and paragraph separators, marks that change the direction
 /// of text, and characters of no width that hide others. A name could otherwise colour a terminal,
@@ -19,12 +19,12 @@ pub fn printable<T: Display>(text: T) -> Printable<T> {
     Printable { text, in_lines: false }
 }
 
-/// [`printable`] for a text of several lines, which stay.
+/// [`printable`] for a text of several lines; line breaks stay.
 pub fn printable_lines<T: Display>(text: T) -> Printable<T> {
     Printable { text, in_lines: true }
 }
 
-/// What [`printable`] returns.
+/// The result of [`printable`].
 #[derive(Debug, Clone, Copy)]
 pub struct Printable<T> {
     text: T,
@@ -37,7 +37,7 @@ impl<T: Display> Display for Printable<T> {
     }
 }
 
-/// Escapes what is written.
+/// Escapes the written text.
 struct Escaping<'a, 'b> {
     to: &'a mut fmt::Formatter<'b>,
     in_lines: bool,
@@ -66,7 +66,7 @@ pub fn is_obeyed(character: char) -> bool {
     character.is_control()
         || matches!(
             character,
-            // Soft hyphen; the Arabic mark and those of both directions; zero-width space;
+            // Soft hyphen; the Arabic mark and the marks of both directions; zero-width space;
             // separators and embeddings; word joiner and invisible operators, isolates; the mark of
             // the byte order; annotations; tags.
             '\u{ad}'

@@ -1,4 +1,4 @@
-//! The table of compressors. Lists, tests and documentation iterate it.
+//! The table of compressors. Lists, tests and documentation iterate over it.
 
 use crate::compressors::{baseline, hybrid, low_rank, quantization, sparsification};
 use crate::entry::Entry;
@@ -6,7 +6,7 @@ use crate::entry::Entry;
 /// A name for a compressor with certain parameters.
 #[derive(Debug, Clone, Copy)]
 pub struct Preset {
-    /// The name in spec strings; parameters after it replace the preset's.
+    /// The name in spec strings; parameters after it override the preset's.
     pub name: &'static str,
     /// The compressor.
     pub id: &'static str,
@@ -28,7 +28,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     REGISTRY.iter().map(|entry| entry.id).chain(PRESETS.iter().map(|preset| preset.name))
 }
 
-/// Every compressor, in the order in which lists show them.
+/// Every compressor, in the order of lists.
 pub static REGISTRY: &[&Entry] = &[
     &baseline::none::ENTRY,
     &baseline::fp16::ENTRY,

@@ -1,18 +1,18 @@
 //! Counter-based random numbers, keyed by (seed, tensor, rank, step).
 //!
-//! A draw is a pure function of its key and its index, so a resumed, re-ordered or re-distributed
-//! run has the same draws as an uninterrupted one. The generator is Philox4x32-10 (Salmon, Moraes,
+//! A draw is a pure function of its key and index, so a resumed, re-ordered or re-distributed run
+//! has the same draws as an uninterrupted one. The generator is Philox4x32-10 (Salmon, Moraes,
 //! Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 
 use gradwire_bits::kernels::{self, SHARING};
 
 /// Elements whose words for rounding are drawn at a time.
 const ROUNDED: usize = 4096;
-/// Philox is fastest from the beginning of a block of this many words, and for a multiple of this
-/// many words.
+/// Philox is fastest from the start of a block of this many words, and for a multiple of it.
 const PHILOX_BLOCK: usize = 4;
 const PHILOX_GROUP: usize = 64;
-/// Room for their own bytes, four to a word, and for the bits that groups share, two to a word.
+/// Room for the elements' own bytes, four to a word, and for the shared bits of groups, two to a
+/// word.
 const OWN: usize = ROUNDED / 4 + PHILOX_GROUP;
 const SHARED: usize = ROUNDED / SHARING / 2 + PHILOX_GROUP;
 const SCRATCH: usize = OWN + SHARED;
@@ -28,8 +28,8 @@ impl Rng {
     /// The stream of one tensor, rank, step and purpose.
     ///
     /// Seed and tensor are mixed into the 64-bit key; the counter holds the block index in its
-    /// first word, then stream and rank, then the step's lower half (its upper half joins the key),
-    /// so that streams of one run never overlap within 2^34 draws.
+    /// first word, then stream and rank, then the step's lower half (its upper half joins the key).
+    /// So streams of one run never overlap within 2^34 draws.
     pub fn new(seed: u64, tensor: u64, rank: u32, step: u64, stream: u32) -> Self {
         let key = mix(seed ^ mix(tensor ^ mix((step >> 32) ^ (u64::from(stream) << 32))));
         Self { key: [key as u32, (key >> 32) as u32], counter: [0, stream, rank, step as u32] }
@@ -41,9 +41,8 @@ impl Rng {
         self.counter = after(self.counter, out.len().div_ceil(4) as u64);
     }
 
-    /// Fills `out` with the words of the stream from index `first` on, so that draw i belongs to
-    /// element i, whatever the division of a tensor into blocks. Does not advance
-    /// [`fill`](Self::fill).
+    /// Fills `out` with the words of the stream from index `first` on. So draw i belongs to element
+    /// i, however a tensor is divided into blocks. Does not advance [`fill`](Self::fill).
     pub fn fill_from(&self, first: usize, out: &mut [u32]) {
         let counter = after(self.counter, first as u64 / 4);
         let (skipped, mut edge) = (first % 4, [0; 4]);
@@ -61,13 +60,13 @@ impl Rng {
     /// [`fill`](Self::fill).
     ///
     /// The upper 8 bits of word i are byte i of this stream, little-endian. The next 16 are
-    /// half-word ⌊i / 16⌋, lower half first, of a second stream: that with the same key, and the
+    /// half-word ⌊i / 16⌋, lower half first, of a second stream, which has the same key and the
     /// highest bit of the second counter word flipped. The lowest 8 are 0. So the upper 24 bits of
-    /// each word are uniform, and an element is rounded up with the same probability as by a word
-    /// of its own.
+    /// each word are uniform, and an element is rounded up with the same probability as by a
+    /// separate word.
     ///
-    /// The 16 elements of a group share 16 bits; two of them depend on each other only where the
-    /// upper 8 bits of a word do not already decide the rounding. This adds nothing to the expected
+    /// The 16 elements of a group share 16 bits; two of them depend on each other only if the upper
+    /// 8 bits of a word do not already decide the rounding. This adds nothing to the expected
     /// squared error, and at most 6 % to the variance of a sum. If all elements are rounded up with
     /// the same probability, from 0.1 to 0.9, it adds less than 0.1 %.
     pub fn fill_rounding(&self, first: usize, out: &mut [u32]) {
@@ -116,8 +115,8 @@ impl Rng {
         kernels::spread(&own[head.len()..], &halves[1..], rest);
     }
 
-    /// `len` words of the stream from index `first` on, drawn as Philox is fastest: a few more,
-    /// into `buffer`.
+    /// `len` words of the stream from index `first` on, drawn into `buffer` with a few more, for
+    /// speed.
     fn words<'a>(&self, first: usize, len: usize, buffer: &'a mut [u32]) -> &'a mut [u32] {
         let before = first % PHILOX_BLOCK;
         let drawn = match before + len {
@@ -142,7 +141,7 @@ impl Rng {
         u64::from(words[0]) | u64::from(words[1]) << 32
     }
 
-    /// A uniform number in `0..bound`; the bias of at most bound / 2^64 is beyond measuring.
+    /// A uniform number in `0..bound`; the bias, at most bound / 2^64, is not measurable.
     ///
     /// # Panics
     /// If `bound` is 0.
@@ -259,7 +258,7 @@ mod tests {
 
     #[test]
     fn sums_of_rounded_elements_vary_as_those_of_independent_ones() {
-        // Rounded up with a probability that each element has of its own, or all alike.
+        // Rounded up with a separate probability for each element, or the same for all.
         let chances = |chance: fn(u32) -> u32| (0..4096).map(chance).collect::<Vec<u32>>();
         let various = chances(|i| i.wrapping_mul(2_654_435_761));
         for chances in [various, chances(|_| 0x4000_1234), chances(|_| 0x0040_0000)] {

@@ -9,23 +9,22 @@ use crate::numeric::moments::Moments;
 /// What a compressor must know about a whole tensor before it writes the first element of its
 /// message.
 ///
-/// The pass that checks the elements gathers it, so that it needs no pass of its own.
+/// The pass that checks the elements gathers the statistics, so they need no separate pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Statistics {
     /// Nothing. Without a residual or a velocity there is no pass before the encoding: elements are
     /// checked as the compressor [peeks at](crate::Source::peek) or [takes](crate::Source::take)
-    /// them, which it does with every one. It must not ask for the
+    /// them, and it must do so with every element. It must not ask for the
     /// [largest](crate::Source::abs_max). It may receive NaN and infinity, and must not panic; the
     /// encoder then discards the message. It must leave the arrays that it keeps, other than the
     /// residual, unchanged.
     None,
     /// Nothing. The compressor's own first pass, which peeks at every element before it takes any,
-    /// checks them. Behind that pass it calls [`ends_check`](crate::Source::ends_check), and
-    /// returns if that is false; the encoder then discards the message. It must not panic because
-    /// of NaN and infinity.
+    /// checks them. After this pass it calls [`ends_check`](crate::Source::ends_check), and returns
+    /// if the result is false; the encoder then discards the message. NaN and infinity must not
+    /// make it panic.
     Peeked,
-    /// The [largest absolute value](crate::Source::abs_max), which is known with all of the
-    /// following, too.
+    /// The [largest absolute value](crate::Source::abs_max); all of the following include it.
     Largest,
     /// The [sums by sign](crate::Source::sums_by_sign).
     Signs,
@@ -40,14 +39,14 @@ pub enum Statistics {
     Tails(usize),
 }
 
-/// What separates the k largest absolute values from the rest.
+/// The threshold that separates the k largest absolute values from the rest.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Threshold {
     /// The k-th largest absolute value. All elements above it are among the k largest.
     pub value: f32,
-    /// How many elements have exactly that absolute value.
+    /// The number of elements with exactly this absolute value.
     pub equal: usize,
-    /// How many of those are among the k largest.
+    /// The number of these elements among the k largest.
     pub ties: usize,
 }
 
@@ -56,8 +55,8 @@ pub struct Threshold {
 pub struct Tail {
     /// Above or below zero.
     pub side: Side,
-    /// The absolute value that separates the tail from the rest, and how many elements with exactly
-    /// this value belong to it.
+    /// The absolute value that separates the tail from the rest, and the number of elements with
+    /// exactly this value that belong to it.
     pub threshold: Threshold,
     /// The number of elements: k, or all of the sign if there are fewer.
     pub count: usize,
@@ -65,7 +64,7 @@ pub struct Tail {
     pub mean: f32,
 }
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Found {
     Threshold(Threshold),
@@ -76,9 +75,9 @@ pub(crate) enum Found {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gathered {
     pub(crate) kind: Statistics,
-    /// The bits of the largest absolute value, or with [`Statistics::None`] of the gradient's,
-    /// which is enough to check the velocity; those of infinity or above with an element that is
-    /// not finite.
+    /// The bits of the largest absolute value; with [`Statistics::None`] of the gradient's largest,
+    /// which suffices to check the velocity. At least the bits of infinity if an element is not
+    /// finite.
     pub(crate) largest: u32,
     pub(crate) signs: SignSums,
     pub(crate) moments: Moments,
@@ -99,12 +98,12 @@ impl Gathered {
         }
     }
 
-    /// Adds a block, which is in the first-level cache, so that a kernel for each statistic costs
-    /// no second pass.
+    /// Adds a block. It is in the first-level cache, so a kernel per statistic costs no second
+    /// pass.
     pub(crate) fn add(&mut self, block: &[f32]) {
         self.largest = self.largest.max(kernels::abs_max_bits(block));
         match self.kind {
-            // Those that are searched for are found by their own pass.
+            // Searched statistics have their own pass.
             Statistics::None
             | Statistics::Peeked
             | Statistics::Largest
@@ -121,7 +120,7 @@ impl Gathered {
 }
 
 impl AddAssign for Gathered {
-    /// Adds the statistics of the elements that follow.
+    /// Adds the statistics of the next elements.
     fn add_assign(&mut self, next: Self) {
         self.largest = self.largest.max(next.largest);
         self.signs += next.signs;

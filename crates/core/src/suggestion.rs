@@ -1,9 +1,9 @@
 //! Suggestions for misspelt names.
 
-/// The known names that a misspelt one may stand for, the likeliest first and at most three, as an
+/// The known names nearest to a misspelt one, the likeliest first and at most three, as an
 /// insertion for an error message: ` (did you mean 'topk'?)`. Empty if none is near.
 pub fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    /// Similarity, from 0 to 1, below which names have nothing to do with each other.
+    /// The least similarity, from 0 to 1, of names to suggest.
     const NEAR: f64 = 0.8;
     let similarity =
         |other: &str| strsim::jaro_winkler(&name.to_lowercase(), &other.to_lowercase());

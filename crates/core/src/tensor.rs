@@ -2,8 +2,8 @@
 
 /// Name and shape of one tensor of a model.
 ///
-/// State belongs to the name: residuals and random draws depend on it, not on a tensor's place in
-/// the model.
+/// State belongs to the name: residuals and random draws depend on it, and not on the tensor's
+/// place in the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
     name: String,
@@ -47,7 +47,7 @@ impl Tensor {
     }
 }
 
-/// FNV-1a, 64 bits: a hash fixed by its definition, so that draws agree across builds and machines.
+/// FNV-1a, 64 bits: a hash fixed by its definition, so draws agree across builds and machines.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -1,17 +1,16 @@
-//! The bytes that compression must move between memory and processor, which bound its speed.
+//! The bytes that compression must move between memory and processor. They bound its speed.
 //!
 //! Arithmetic aside, a tensor larger than the caches cannot be compressed faster than memory
-//! delivers it. The bound counts what the method needs, not what the code happens to do:
+//! delivers it. The bound counts the method's needs, not the code's actual traffic:
 //!
-//! - A pass over the tensor reads 4 bytes per element, and 4 more of the residual with error
-//!   feedback.
-//! - A message whose content depends on the whole tensor, by its maximum or a threshold, needs a
-//!   pass before the one that writes it. Blocks of a few thousand elements stay in the cache, so
-//!   what depends on a block alone needs none.
+//! - A pass over the tensor reads 4 bytes per element, plus 4 of the residual with error feedback.
+//! - If a message depends on the whole tensor, by its maximum or a threshold, a pass precedes the
+//!   one that writes it. Blocks of a few thousand elements stay in the cache, so a dependence on a
+//!   block costs no pass.
 //! - A residual or a velocity must not change before every element is known to be finite, so a
-//!   method that keeps one always has a pass before.
-//! - Stores are counted once: a residual was read in the same pass, and a message can be written
-//!   past the cache.
+//!   method that keeps one always needs a pass before.
+//! - Stores are counted once: a residual was just read in the same pass, and a message can be
+//!   written past the cache.
 //! - Decompression reads the message, and reads and writes the elements it adds to, in lines of 64
 //!   bytes.
 
@@ -23,9 +22,9 @@ const VELOCITY: u8 = 8;
 /// Bytes per element that compression and decompression move between memory and processor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MemoryTraffic {
-    /// Of compression, with the error feedback of the spec.
+    /// For compression, with the error feedback of the spec.
     pub compress: Moved,
-    /// Of decompression and addition.
+    /// For decompression and addition.
     pub decompress: Moved,
 }
 
@@ -46,8 +45,8 @@ impl Moved {
 }
 
 impl MemoryTraffic {
-    /// The traffic of a spec whose messages have this many bits per element, and are added to this
-    /// part of the lines of the tensor: 1 if dense.
+    /// The traffic of a spec if messages have this many bits per element, and are added to this
+    /// fraction of the tensor's cache lines: 1 if dense.
     pub fn of(spec: &Spec, bits: f64, touched: f64) -> Self {
         let Passes { before, after, mut memory } = spec.entry().passes;
         if spec.configured_momentum() > 0.0 {
@@ -89,13 +88,13 @@ mod tests {
             ("threshold:ef=on", 0.0, 0.25, moved(16.0, 4.0), moved(1.0, 1.0)),
             // The gradient twice; the running mean read and written; one bit of message.
             ("signum", 1.0, 1.0, moved(12.0, 4.125), moved(4.125, 4.0)),
-            // A velocity is read and written, too: that of the method, or of the parameter
+            // A velocity is read and written, too: the method's, or the velocity of the parameter
             // `momentum`.
             ("dgc", 0.8, 0.0, moved(20.0, 8.1), moved(0.1, 0.0)),
             ("topk:momentum=0.9", 0.8, 0.0, moved(20.0, 8.1), moved(0.1, 0.0)),
             // Without a residual, a pass checks the velocity before it is stored.
             ("fp16:momentum=0.9", 16.0, 1.0, moved(12.0, 6.0), moved(6.0, 4.0)),
-            // A pass for each factor and one for the residual.
+            // A pass per factor and one for the residual.
             ("powersgd", 0.0, 1.0, moved(24.0, 4.0), moved(4.0, 4.0)),
         ] {
             let traffic = MemoryTraffic::of(&spec.parse().unwrap(), bits, touched);

@@ -1,4 +1,4 @@
-//! The parameters that every compressor has in addition to its own.
+//! The parameters that every compressor has besides its own.
 
 use std::ops::Bound::{Excluded, Included};
 

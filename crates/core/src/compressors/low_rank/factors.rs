@@ -53,14 +53,14 @@ impl Factors {
         fits.then_some(()).ok_or(DecodeError::Corrupt("the product of the factors overflows"))
     }
 
-    /// The largest absolute value in a second factor for which no sum of its products with `p`
+    /// The largest absolute value in a second factor at which no sum of products with `p`
     /// overflows.
     pub(super) fn largest_second(&self, p: &[f32]) -> f32 {
         f32::MAX / 2.0 / self.rank as f32 / abs_max(p).max(1.0)
     }
 
-    /// Sets a second factor whose product would overflow, or would leave infinities of `from`, to
-    /// zero: then nothing is sent, and everything stays in the residual.
+    /// Sets a second factor to zero if its product would overflow, or would leave infinities in
+    /// `from`: then nothing is sent, and everything stays in the residual.
     pub(super) fn keep_in_range(&self, p: &[f32], q: &mut [f32], from: &[f32]) {
         multi_round::zero_beyond(self.largest_second(p), q);
         let product = f64::from(abs_max(q)) * f64::from(abs_max(p)) * self.rank as f64;
