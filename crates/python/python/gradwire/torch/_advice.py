@@ -222,7 +222,7 @@ def _link(measured: MeasuredLink) -> str:
 
 
 def _cluster(recording: Recording, measured: Optional[MeasuredLink], synchronization: float) -> Dict[str, float]:
-    """The load of this machine's cores, and the cost of messages beside their bytes.
+    """The load of this machine's cores, and the cost of messages apart from their bytes.
 
     The share of the bandwidth that each kind of message reaches holds only on the measured link.
     """

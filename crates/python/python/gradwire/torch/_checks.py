@@ -67,8 +67,8 @@ def is_sharded(model: torch.nn.Module) -> bool:
 
 
 def _is_a(one: Any, kind: str) -> bool:
-    """Whether a class of this name is the class of a module or tensor, or a base of it. Some
-    versions of PyTorch lack some classes."""
+    """Whether a module or tensor has a class or base class of this name. Compares names, because
+    some versions of PyTorch lack some classes."""
     return any(base.__name__ == kind for base in type(one).__mro__)
 
 

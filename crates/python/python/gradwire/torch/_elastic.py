@@ -69,7 +69,7 @@ class Elastic:
         # groups.
         self._last: Dict[str, Any] = {}
         self._totals: Dict[str, int] = {}
-        # The exchange of bytes beside the averages.
+        # The exchange of bytes other than averages.
         self._gathering = Gathering()
         with torch.no_grad():
             self._meet()

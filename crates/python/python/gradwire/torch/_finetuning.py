@@ -1,4 +1,4 @@
-"""Callbacks of Lightning that unfreeze parameters in the middle of training."""
+"""Checks Lightning callbacks that unfreeze parameters in the middle of training."""
 
 from __future__ import annotations
 

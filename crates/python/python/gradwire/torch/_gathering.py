@@ -1,4 +1,4 @@
-"""Bytes that ranks send each other beside the averages of a round."""
+"""Bytes that ranks send each other in addition to the averages of a round."""
 
 from __future__ import annotations
 

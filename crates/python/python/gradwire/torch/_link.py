@@ -22,7 +22,7 @@ from ._options import Options
 _EXPONENTS = 14, 17, 22
 # Elements of a message that carries almost nothing.
 _SMALL = 64
-# No message should take longer, in seconds.
+# The longest time of a message, in seconds.
 _LONG = 1.0
 
 

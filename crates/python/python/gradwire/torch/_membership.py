@@ -196,8 +196,8 @@ class Membership(OfOneProcess):
     def _meeting(self, quorum: Any) -> Optional[Meeting]:
         """The group that a quorum's workers form; None if this worker has to wait for the next
         one."""
-        # The lighthouse counts groups only when members change; the time tells any two groups
-        # apart.
+        # The lighthouse counts groups only when members change. The time makes the names of groups
+        # unique.
         group = f"{quorum.quorum_id}-{quorum.created.seconds}-{quorum.created.nanos}"
         records = [_read(member.data["record"]) for member in quorum.participants]
         names = [member.replica_id for member in quorum.participants]

@@ -203,8 +203,8 @@ class OneBitAdam(torch.optim.Optimizer):
 
 
 def _had_gradient(square: torch.Tensor) -> torch.Tensor:
-    """1 for elements with a second moment, 0 for the others. Without one, nothing says how large a
-    step should be."""
+    """1 for elements with a second moment, 0 for the others: without one, the size of a step is
+    unknown."""
     return square.sign()
 
 

@@ -46,8 +46,8 @@ def settings_of(outer: Optional[torch.optim.Optimizer]) -> Optional[str]:
 
 
 def check_saved(saved: Optional[Dict[str, Any]], outer: Optional[torch.optim.Optimizer]) -> None:
-    """Refuses the state of an outer optimizer, as ``Replica.pack_outer`` returns it, that ``outer``
-    cannot load."""
+    """Refuses the state of an outer optimizer, from ``Replica.pack_outer``, if ``outer`` cannot
+    load it."""
     if (saved and saved["kind"]) != (outer and type(outer).__name__):
         raise _core.StateError("the state was saved with another outer optimizer; use the same one")
     if saved is not None and outer is not None:

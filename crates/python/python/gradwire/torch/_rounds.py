@@ -84,7 +84,7 @@ class Rounds:
         self._alpha = alpha if alpha is not None else 0.5 if delay else 0.0
         self._joining = joining
         self._pending: Optional[Pending] = None
-        # The exchange of bytes beside the averages.
+        # The exchange of bytes other than averages.
         self.gathering = Gathering()
         # The seconds that training waited for the last exchange.
         self.waited = 0.0

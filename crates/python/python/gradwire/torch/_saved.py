@@ -90,7 +90,8 @@ def _parts(state: State, size: int) -> List[Any]:
     exchange, saved = state["exchange"], state["world_size"]
     if len(exchange) <= saved:
         return list(exchange.values())
-    # The states of several groups of ranks, as on a mesh of two dimensions: a rank takes its own.
+    # The states of several groups of ranks, as on a mesh of two dimensions. A rank takes its own
+    # state.
     own = f"rank{dist.get_rank()}" if dist.is_initialized() else ""
     if saved != size or own not in exchange:
         raise _core.StateError(

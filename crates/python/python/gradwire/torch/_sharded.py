@@ -149,9 +149,9 @@ class Sharded(Handle):
         return super()._load_with(read)
 
     def average(self, unit: Unit, values: torch.Tensor, own: slice = _ALL) -> None:
-        """Averages the gradients of a unit in place: either the shards of all ranks, if only
-        ``own`` is needed, or one shard over all replicas. If this raises an error, other ranks
-        fail, too."""
+        """Averages the gradients of a unit in place. ``values`` are the shards of all ranks, and
+        only ``own`` is needed afterwards; or they are one shard, which is averaged over all
+        replicas. If this raises an error, other ranks fail, too."""
         try:
             self._average(unit, values, own)
         except BaseException:
@@ -203,8 +203,9 @@ class Sharded(Handle):
     def stats(self) -> Dict[str, Any]:
         """The cost of the last step for this rank, as in ``Handle.stats``.
 
-        With compressed parameters also ``parameter_bytes_up`` and ``parameter_bytes_down``, the
-        bytes of the parameters that were gathered last for a step, and their totals.
+        With compressed parameters, also contains ``parameter_bytes_up`` and
+        ``parameter_bytes_down``, the bytes of the parameters that were gathered last for a step,
+        and their totals.
         """
         stats = super().stats()
         if self._parameters is not None:

@@ -1,4 +1,4 @@
-"""Compression under torchft's Manager, whose replicas may be lost and join again."""
+"""Compression under torchft's Manager: replicas may be lost and join again."""
 
 # Without postponed annotations, because DistributedDataParallel compares the annotations of its
 # hook as objects.

@@ -13,7 +13,7 @@ import torch
 
 from ._batch import Batch
 
-# Elements that a program processes, unless it says otherwise.
+# The default number of elements that a program processes.
 BLOCK = 4096
 
 # Triton's interpreter never fuses, and takes no options of the compiler.

@@ -1,7 +1,7 @@
 """The input of a compressor, and the residual.
 
 The input is the gradient, or the values that a memory computes from it, corrected by the residual.
-The part of the input that a message leaves out becomes the residual.
+The part of the input that a message does not carry becomes the residual.
 
 Each product and sum is rounded, as on the host; see ``_launch``. Divisions are ``tl.div_rn`` and
 roots ``tl.sqrt_rn``, because Triton's other versions are approximate. Subnormal numbers are kept.

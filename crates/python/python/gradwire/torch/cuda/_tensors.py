@@ -15,7 +15,7 @@ from ._batch import Batch, place
 
 
 class Tensors(NamedTuple):
-    """One array with tensors of a batch, float32 unless its user says otherwise."""
+    """One array with tensors of a batch, float32 by default."""
 
     data: torch.Tensor
     # For each tensor the index of its first element in ``data``, and the number of its elements.

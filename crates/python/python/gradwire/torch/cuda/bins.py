@@ -175,7 +175,7 @@ def _bin_of(table, tensor, mask, bins, NARROW: tl.constexpr, BLOCK: tl.constexpr
     length = tl.load(bins.lengths + tensor)
     start = tl.load(table + 2 * tl.program_id(0).to(tl.int64) + 1).to(tl.int64) * BLOCK
     first = tl.load(bins.starts + tensor) + start // length
-    # Elements from the beginning of the first bin. Divisions of 64 bits take long.
+    # Elements from the beginning of the first bin. Divisions of 64 bits are slow.
     at = start % length + tl.arange(0, BLOCK)
     if NARROW:
         at = at.to(tl.int32)

@@ -84,7 +84,7 @@ class Eden(Dense):
         self._tables = PerBatch(partial(_tables, self._bits))
 
     def form_bytes(self, elements: int) -> int:
-        # A loop over the pieces of every tensor would take long at every step.
+        # A loop over the pieces of every tensor would be slow at every step.
         whole, rest = divmod(elements, PIECE.value)
         last = pieces(rest)
         sizes = whole * PIECE.value + sum(size for _, _, size in last)

@@ -137,7 +137,7 @@ def _add_product(
     if width == 0:
         value = tl.load(right_factor + element, mask=mask, other=0.0)
     else:
-        # Divisions of 64 bits take long.
+        # Divisions of 64 bits are slow.
         if NARROW:
             row = (element.to(tl.int32) // width.to(tl.int32)).to(tl.int64)
         else:
