@@ -84,7 +84,7 @@ impl Encoder {
 
     /// Sets the number of [threads](crate::Threads) that share the work on a large tensor: 1 by
     /// default, the caller's; at most [`Threads::MOST`](crate::Threads::MOST). Messages and state
-    /// do not depend on it. [`encode_all`](Self::encode_all) has threads of its own.
+    /// do not depend on it. [`encode_all`](Self::encode_all) has its own threads.
     pub fn use_threads(&mut self, count: usize) {
         self.buffers.workspace.helpers = Helpers::new(count.saturating_sub(1));
     }

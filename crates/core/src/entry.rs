@@ -1,4 +1,4 @@
-//! What a compressor declares for lists, spec strings and exchanges.
+//! A compressor's declarations for lists, spec strings and exchanges.
 
 use std::sync::Arc;
 
@@ -75,8 +75,8 @@ pub struct Entry {
     pub id: &'static str,
     /// What it does, in a sentence.
     pub summary: &'static str,
-    /// What an element decodes to, in a line: c is the corrected tensor of d elements, u a uniform
-    /// number in \[0, 1), and \[…\] is 1 if true, else 0.
+    /// The decoded value of an element, in a line: c is the corrected tensor of d elements, u a
+    /// uniform number in \[0, 1), and \[…\] is 1 if true, else 0.
     pub formula: &'static str,
     /// How it saves bytes.
     pub family: Family,

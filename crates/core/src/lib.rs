@@ -34,7 +34,7 @@
 //!
 //! [`Decoder::decode_add`] only adds up messages. Some specs need another step or other calls:
 //!
-//! | spec | what remains to do |
+//! | spec | further step |
 //! |---|---|
 //! | `demo`, `chunk-topk:mean=senders` | replace `decode_add` by [`Decoder::accumulate`] for each message, then [`Decoder::finish`]: each number is averaged over the ranks that sent it |
 //! | `signsgd`, `signum`, `demo` | `compressor_of(name).aggregate(mean)` turns the mean of all ranks' messages into the gradient, by vote |

@@ -80,8 +80,8 @@ pub trait MultiRound: Debug + Send + Sync {
     /// Appends this rank's addend of a round.
     fn contribute(&self, round: usize, state: &mut RankState<'_>, addend: &mut Vec<f32>);
 
-    /// Subtracts what this rank's addends carried from the corrected gradient, and updates the kept
-    /// values. It is called with the whole transcript, right after decoding it or, on a single
+    /// Subtracts the content of this rank's addends from the corrected gradient, and updates the
+    /// kept values. It is called with the whole transcript, right after decoding it or, on a single
     /// rank, right after the last addend. The workspace still has the content from there.
     fn settle(&self, state: &mut RankState<'_>) -> Coverage;
 

@@ -30,7 +30,7 @@ use crate::workspace::{Helpers, Workspace};
 
 const KEEPS: &str = "the method keeps a number for each element";
 
-/// A NaN or an infinity found where a finite number is required.
+/// A NaN or an infinity instead of a finite number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NonFinite {
     /// Flat index of the first such element.

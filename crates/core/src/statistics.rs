@@ -1,4 +1,4 @@
-//! What a compressor must know about a whole tensor before it writes the first element.
+//! Statistics of a whole tensor that a compressor needs before it writes the first element.
 
 use std::ops::AddAssign;
 
@@ -6,8 +6,8 @@ use gradwire_bits::kernels::{self, Side, SignSums};
 
 use crate::numeric::moments::Moments;
 
-/// What a compressor must know about a whole tensor before it writes the first element of its
-/// message.
+/// The statistics of a whole tensor that a compressor needs before it writes the first element of
+/// its message.
 ///
 /// The pass that checks the elements gathers the statistics, so they need no separate pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

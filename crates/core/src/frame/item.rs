@@ -13,7 +13,7 @@ use crate::printable;
 pub enum Item<'a> {
     /// A compressor's message.
     Message(Frame<'a>),
-    /// A tensor as it is, bit for bit.
+    /// A tensor, stored bit for bit.
     Stored(StoredTensor<'a>),
     /// Texts about the file.
     Metadata(Metadata),

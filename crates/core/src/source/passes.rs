@@ -30,10 +30,9 @@ impl Source<'_> {
     ///
     /// `work` gets a source of the part, and a workspace of its thread. It [peeks](Self::peek) at
     /// and [takes](Self::take) the part's elements by their indices in the tensor;
-    /// [`take_blocks`](Self::take_blocks) takes all of them. Statistics are those of the whole
-    /// tensor. If the method keeps a number per element, each part has the numbers of its elements.
-    /// Other kept arrays are not available in the parts of a divided tensor. An empty tensor has
-    /// one part.
+    /// [`take_blocks`](Self::take_blocks) takes all of them. Statistics are of the whole tensor. If
+    /// the method keeps a number per element, each part has the numbers of its elements. Other kept
+    /// arrays are not available in the parts of a divided tensor. An empty tensor has one part.
     ///
     /// # Panics
     /// If `work` panics, or asks for statistics that were not gathered before.
@@ -87,7 +86,7 @@ impl Source<'_> {
         self.each_in_order(parts, workspace, value, work, |piece| message.extend_from_slice(piece));
     }
 
-    /// Adds to `all` what `work` computes for each part, of a multiple of `unit` elements. The
+    /// Adds the result of `work` for each part, of a multiple of `unit` elements, to `all`. The
     /// helpers share the parts.
     pub(crate) fn merge_parts<R: PartResult>(
         &mut self,

@@ -10,7 +10,7 @@
 //! | `decompress` Q⁻¹ | [`Compressor::decode_add`](crate::Compressor::decode_add), which adds instead of storing |
 //! | `ctx` | [`Context`](crate::Context): shape, seed, step and rank; anything else is in the message |
 //! | `memory_compensate` φ = β·m + γ·g | [`Source`](crate::Source), which shows the sum block by block; β and γ are in [`Residual`](crate::Residual) |
-//! | `memory_update` ψ = φ − decoded | what the closure of [`Source::take`](crate::Source::take) leaves in its block |
+//! | `memory_update` ψ = φ − decoded | the block after the closure of [`Source::take`](crate::Source::take) |
 //! | other φ and ψ | [`Memory`](crate::Memory), by [`Compressor::memory`](crate::Compressor::memory) |
 //! | `aggregate` Agg | the weighted mean; for votes then the function of [`Aggregation::Vote`](crate::Aggregation::Vote) |
 //! | communication strategy | [`Compressor::aggregation`](crate::Compressor::aggregation) |

@@ -190,7 +190,7 @@ impl ChunkTopK {
     }
 }
 
-/// The bin of each value, and the means of the bins, whose absolute values are at most `most`.
+/// The bin of each value, and the means of the bins, at most `most` in absolute value.
 fn bins(values: &[f32], most: f32, symbols: &mut Vec<u16>) -> [f32; BINS] {
     let count = values.len() as f64;
     let mean = values.iter().map(|&x| f64::from(x)).sum::<f64>() / count;

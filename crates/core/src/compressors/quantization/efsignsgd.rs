@@ -6,7 +6,7 @@
 //!   zero, the last byte padded with zeros: 1·d + 32 bits. The mean of an empty tensor is 0.
 //! - **Error feedback**: on; it is part of the method. It sends the lost magnitudes in later steps;
 //!   without it, the method may not converge.
-//! - **Limits**: a mean below 2⁻¹⁴⁹ is 0, and then nothing is sent.
+//! - **Limits**: a mean below 2⁻¹⁴⁹ becomes 0, and so do all decoded elements.
 //! - **Deviations**: one mean per tensor, as in the paper's experiments; its Algorithm 1 has one
 //!   for the model. The paper multiplies gradients by the learning rate before they enter the
 //!   memory; `gamma` can do this.

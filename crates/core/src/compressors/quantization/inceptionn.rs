@@ -7,7 +7,7 @@
 //! - e ≥ 127 − b: the sign and 7 fractional bits, truncated, tag 1;
 //! - otherwise nothing, tag 0.
 //!
-//! The fractional bits are those of the significand 1.m shifted right by 127 − e.
+//! The fractional bits come from the significand 1.m shifted right by 127 − e.
 //!
 //! - **Message**: tags of 2 bits, four to a byte from the lowest bit up, the last byte padded with
 //!   zeros; then the truncated value of each element, in order, in 4, 2, 1 or no bytes, the sign

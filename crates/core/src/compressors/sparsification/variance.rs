@@ -21,8 +21,8 @@
 //! - **Moments**: [`Input::squares`](crate::Input::squares); a gradient without them counts as one
 //!   part. The trainer divides a batch of images into four. Batch normalisation then takes the
 //!   statistics of each quarter. A step takes longer, which modelled step times ignore.
-//! - **Deviations**: positions are entropy-coded; the paper uses 28 bits each. An element whose
-//!   square is below the range of `f32` is never sent; one whose square is above it is sent.
+//! - **Deviations**: positions are entropy-coded; the paper uses 28 bits each. An element is never
+//!   sent if its square is below the range of `f32`, and always if it is above.
 //! - **Cost**: 8 bytes per element for the squares, 8 for the maximum, 12 to find M, 20 to select.
 //!
 //! Reference: Tsuzuku, Imachi, Akiba: "Variance-based Gradient Compression for Efficient

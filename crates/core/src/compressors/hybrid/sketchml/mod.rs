@@ -98,7 +98,7 @@ crate::parameters! {
 /// Some consecutive buckets of one side.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct BucketGroup {
-    /// The number of the first bucket; those of negative elements are numbered from [`MOST`].
+    /// The number of the first bucket; buckets of negative elements are numbered from [`MOST`].
     first: usize,
     /// The number of buckets.
     size: usize,
