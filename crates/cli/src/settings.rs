@@ -49,8 +49,8 @@ impl Settings {
         &self.experiment
     }
 
-    /// Writes an experiment file into a folder. If the settings come from that very file, it stays
-    /// as it is, with a note if its text differs.
+    /// Writes an experiment file into a folder. If the settings come from the file there, keeps it,
+    /// with a note if its text differs.
     pub(crate) fn write_experiment(&self, folder: &Path, text: &str) -> Result<(), TestbedError> {
         let path = folder.join("experiment.toml");
         let given = self.experiment.as_ref().and_then(|file| file.canonicalize().ok());

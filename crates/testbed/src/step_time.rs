@@ -215,8 +215,8 @@ mod tests {
         });
         let link = Link::mbit(0.008);
         assert!(near(step_seconds(&run, common, link), 0.8));
-        // A server's link carries what all four send; half of it is one tensor, which is pulled
-        // last.
+        // A server's link carries the bytes of all four; half of them are one tensor, which is
+        // pulled last.
         run.exchange = Exchange::default();
         assert!(near(step_seconds(&run, common, link), 4.0 * 0.2 * 1.5));
         // If they were not recorded, the mean counts.

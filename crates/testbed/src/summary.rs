@@ -92,8 +92,7 @@ pub struct Row {
     pub compress: f64,
     /// Measured seconds a step of decoding and adding.
     pub decompress: f64,
-    /// The fraction of the time of the exchange in which workers went on computing; `None` without
-    /// overlap.
+    /// The fraction of the exchange time that workers spent computing; `None` without overlap.
     pub hidden: Option<f64>,
     /// Step time and speed-up by link, in the order of [`Summary::links`].
     pub on_links: Vec<OnLink>,

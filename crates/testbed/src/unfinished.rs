@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(turns(|e| e.min_workers = Some(1)), 1);
     }
 
-    /// One of several ranks, another of which is asked to stop.
+    /// One of several ranks; another is asked to stop.
     struct WithAnother;
 
     impl Engine for WithAnother {

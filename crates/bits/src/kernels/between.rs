@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use super::Side;
 
 /// Appends the values of a side that are above `low` but not above `high`, in order, and returns
-/// how many are above `high`. `Both` compares absolute values, and `Below` the negatives of values;
-/// NaN is neither.
+/// how many are above `high`. `Both` compares absolute values, and `Below` the negatives of values.
+/// A NaN is neither appended nor counted.
 pub fn values_between(
     values: &[f32],
     side: Side,

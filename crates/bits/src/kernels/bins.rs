@@ -204,7 +204,7 @@ mod tests {
         let mut maxima = vec![9.0];
         bin_maxima(&values, 3, &mut maxima);
         assert_eq!(maxima, [9.0, 3.0, 5.0, 4.0]);
-        // Sums: 3, −3, 4 against 3; 9, 0, 3 against 5, where the first value is 0; −6 against 4.
+        // Sums: 3, −3, 4 against 3; 9, 0, 3 against 5, with 0 as the first value; −6 against 4.
         let gradient = [2.0, 0.0, 2.0, 9.0, 0.0, -2.0, -2.0];
         let near = Near { bin: 3, limits: &maxima[1..], weight: 1.0 };
         let mut positions = vec![7];

@@ -68,8 +68,7 @@ fn gap(before: u32, position: u32) -> u32 {
 }
 
 vectorised! {
-    /// The number of ones in the codes of increasing positions, the first of which is at least
-    /// `next`.
+    /// The number of ones in the codes of increasing positions, all at least `next`.
     pub(crate) fn ones_of_gaps / ones_of(next: u64, positions: &[u32], parameter: u32) -> u64 {
         let gaps = positions.array_windows().map(|&[before, position]| gap(before, position));
         let ones = gaps.map(|gap| u64::from(gap >> parameter));

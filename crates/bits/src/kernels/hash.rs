@@ -51,8 +51,8 @@ mod tests {
     #[test]
     fn hashes_by_hand() {
         // Key and seed 0 stay 0. For key 1: 0x9e3779b1 ⊕ 0x13c6e = 0x9e3645df; times 0x85ebca77,
-        // mod 2^32, is 0x5d1170a9; ⊕ 0x2e88b = 0x5d139822, of which 0x5d13 = 23827, · 820 >> 16 =
-        // 298.
+        // mod 2^32, is 0x5d1170a9; ⊕ 0x2e88b = 0x5d139822; its upper half 0x5d13 = 23827, · 820 >>
+        // 16 = 298.
         let mut out = [7; 2];
         hashed(&[0, 1], 0, 820, &mut out);
         assert_eq!(out, [0, 298]);

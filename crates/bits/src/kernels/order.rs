@@ -23,8 +23,8 @@ fn smaller_first_scalar(smaller: &mut [f32], larger: &mut [f32]) {
     }
 }
 
-/// LLVM compiles the loop to masked stores, each of which takes many cycles on AMD's processors
-/// before Zen 4.
+/// LLVM compiles the loop to masked stores, which take many cycles each on AMD's processors before
+/// Zen 4.
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 mod avx2 {
     use core::arch::x86_64::*;

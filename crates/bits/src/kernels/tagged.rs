@@ -15,7 +15,7 @@ const SIZES: [u8; 4] = [0, 1, 2, 4];
 
 /// The words of a byte of tags.
 struct Group {
-    /// The index of the first byte of each word, among those of all four.
+    /// The index of each word's first byte among the bytes of all four.
     starts: [u8; TAGS],
     /// Bytes of all four.
     size: u8,

@@ -171,7 +171,7 @@ mod avx2 {
     }
 
     /// Encodes sixteen bytes as the AVX-512 version does a word, and returns the number of bytes
-    /// written. No run, together with what is pending, is longer than [`LONGEST`].
+    /// written. No run, including the pending zeros, is longer than [`LONGEST`].
     ///
     /// # Safety
     /// There is room for 17 bytes at `out`.

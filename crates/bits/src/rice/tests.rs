@@ -145,7 +145,7 @@ fn malformed_codes_are_refused() {
     assert_eq!(decode(&[0xff; 100], 1, 50, 0), Err(past.clone()));
     assert_eq!(decode(&[0xff; 100], 1, 10_000, 0), Err(DecodeError::Truncated));
     assert_eq!(decode(&[], 1, 10, 0), Err(DecodeError::Truncated));
-    // Seven ones are 28 with two lower bits, of which there are none: past 28, or truncated.
+    // Seven ones are 28 with two lower bits, but these are missing: past 28, or truncated.
     assert_eq!(decode(&[0x7f], 1, 28, 2), Err(past));
     assert_eq!(decode(&[0x7f], 1, 29, 2), Err(DecodeError::Truncated));
     let padded = DecodeError::Corrupt("padding bits are not zero");

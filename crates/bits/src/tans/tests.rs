@@ -224,7 +224,7 @@ proptest! {
         let mut bytes = encoded(&mut code, &symbols);
         *at.get_mut(&mut bytes) ^= 1 << bit;
         if let Ok((back, used)) = decoded(&code, &bytes, len) {
-            // There is one way to write what was read.
+            // A code that was read is written in only one way.
             prop_assert_eq!(&encoded(&mut code, &back)[..], &bytes[..used]);
         }
     }

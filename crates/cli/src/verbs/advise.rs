@@ -54,7 +54,7 @@ pub(crate) struct Advise {
     json: bool,
 }
 
-/// The optimizers known by name: those of `train`, and others of PyTorch and its libraries.
+/// The optimizers known by name: from `train`, and from PyTorch and its libraries.
 const OPTIMIZERS: [&str; 18] = [
     "sgd",
     "momentum",

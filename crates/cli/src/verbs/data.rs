@@ -18,7 +18,7 @@ pub(crate) struct Data {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the data sets known by name and where each is looked for (the default)
+    /// List the data sets known by name and the folders searched for each (the default)
     List,
     /// Recognise and load the data set in a folder, and compare its files with known checksums
     Check {

@@ -28,10 +28,10 @@ pub(crate) struct Train {
     #[command(flatten)]
     settings: Settings,
     /// The compressor, such as 3lc:s=1.75, or a schedule such as 'sbc2 until 0.5 then sbc1'
-    /// [default: that of the experiment file, or 3lc]
+    /// [default: the experiment file's, or 3lc]
     #[arg(long, value_name = "SPEC")]
     compressor: Option<CompressionSchedule>,
-    /// Seed of weights, data order and draws [default: that of the experiment file, or 0]
+    /// Seed of weights, data order and draws [default: the experiment file's, or 0]
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
     /// Write a checkpoint to this file, at the end and when stopped

@@ -66,7 +66,7 @@ pub enum DataError {
         /// The fault.
         reason: String,
     },
-    /// An image whose size differs from the others'.
+    /// An image that differs in size from the others.
     #[error(
         "'{}' is {found}, where the data set's first image is {expected}; give all images one size and colour type",
         printable(.path.display()),

@@ -259,7 +259,7 @@ fn check_gradient(name: &str, shape: ImageShape) {
     let mut gradients = zeros(model.tensors());
     model.add_gradients(&parameters, &images, &labels, &mut gradients, None);
     for at in 0..parameters.len() {
-        // Along the gradient itself, where the derivative is its norm.
+        // Along the gradient itself: there the derivative is its norm.
         let norm = norm(&gradients[at]);
         if norm < 1e-3 {
             continue;

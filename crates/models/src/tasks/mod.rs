@@ -36,7 +36,7 @@ pub fn task_of(data: &Dataset) -> Box<dyn Task<'_> + '_> {
 /// Refuses a model for other data, and settings that the [task](Task::check) refuses.
 ///
 /// # Errors
-/// The reason, with what to change.
+/// The reason and the remedy.
 pub fn check(data: &Dataset, config: &TaskConfig) -> Result<(), String> {
     let kind = data.task();
     if config.model.task() != kind {

@@ -16,7 +16,7 @@ pub trait Task<'a> {
     /// evaluation.
     ///
     /// # Errors
-    /// The reason, with what to change.
+    /// The reason and the remedy.
     fn check(&self, config: &TaskConfig) -> Result<(), String>;
 
     /// The number of steps for all workers together to see the training set once.

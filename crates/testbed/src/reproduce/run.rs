@@ -115,7 +115,7 @@ pub fn run_parts(
             keep,
         )?;
         of_part.runs.extend(part.others(&mine).cloned());
-        // In the order of the study, so that `none` is the first.
+        // In the order of the study, so `none` is first.
         let length = |run: &RunRecord| part.lengths.iter().position(|steps| *steps == run.steps);
         of_part.runs.sort_by_key(|run| (part.position(run), length(run), run.seed));
         outcome.add(of_part);

@@ -226,7 +226,7 @@ proptest! {
         }
         if let Ok((back, used)) = decoded(&mut code, &bytes, len) {
             prop_assert_eq!(back.len(), len);
-            // There is one way to write what was read.
+            // A code that was read is written in only one way.
             prop_assert_eq!(&encoded(&code, &back)[..], &bytes[..used]);
         }
     }
