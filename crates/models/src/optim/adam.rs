@@ -12,9 +12,9 @@
 //! compression error of the momentum. The momentum is sent undivided; each rank divides the mean by
 //! √v.
 //!
-//! The paper sends gradients uncompressed until the freeze; use a schedule for that: `none until
-//! 1000 then onebit` with `freeze=1000`. The paper freezes when second moments are stable; here the
-//! number of updates is given.
+//! The paper sends gradients uncompressed until the freeze; use a schedule for that:
+//! `none until 1000 then onebit` with `freeze=1000`. The paper freezes when second moments are
+//! stable; here the number of updates is given.
 //!
 //! Deviations after the freeze, because compression spreads noise over a whole tensor and an update
 //! divides the noise by √v:

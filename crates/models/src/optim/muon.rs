@@ -1,11 +1,11 @@
 //! Muon: momentum, made orthogonal as a matrix before it is applied.
 //!
-//! For a matrix with gradient G: `M ← m·M + G`, `U = G + m·M`, and `W ← W·(1 − lr·decay) −
-//! lr·0.2·√max(rows, columns)·O`, where O is U with all its singular values brought near 1 by five
-//! Newton–Schulz steps: from `X = U/‖U‖`, `X ← a·X + (b·A + c·A²)·X` with `A = X·Xᵀ` and (a, b, c)
-//! = (3.4445, −4.775, 2.0315). The factor 0.2·√max(rows, columns) gives updates the size of
-//! AdamW's, so one learning rate fits all tensors. Tensors of more dimensions are matrices of the
-//! first dimension by the product of the others.
+//! For a matrix with gradient G: `M ← m·M + G`, `U = G + m·M`, and
+//! `W ← W·(1 − lr·decay) − lr·0.2·√max(rows, columns)·O`, where O is U with all its singular values
+//! brought near 1 by five Newton–Schulz steps: from `X = U/‖U‖`, `X ← a·X + (b·A + c·A²)·X` with
+//! `A = X·Xᵀ` and (a, b, c) = (3.4445, −4.775, 2.0315). The factor 0.2·√max(rows, columns) gives
+//! updates the size of AdamW's, so one learning rate fits all tensors. Tensors of more dimensions
+//! are matrices of the first dimension by the product of the others.
 //!
 //! AdamW updates vectors and embeddings, which are looked up by row. A tensor is an embedding if
 //! its name contains `embed`, `tokens`, `positions`, `users` or `items`.
