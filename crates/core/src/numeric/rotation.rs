@@ -6,8 +6,8 @@
 //!
 //! A piece has 4096 elements, so it stays in the cache. The rest after the last whole piece is
 //! padded to the next power of two if it has fewer than 64 elements, or if at most an eighth of the
-//! padded piece is padding. Otherwise a piece takes the largest power of two of its elements, and
-//! the remainder is divided again in this way.
+//! padded piece is padding. Otherwise its first elements, the largest power of two below its
+//! length, are a piece, and the remainder is divided again in this way.
 
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
 //! `atomo`: sends randomly drawn atoms of the tensor; unbiased, with little variance for their
 //! expected number.
 //!
-//! - **Atoms** (`atoms=spectral`): singular value decomposition makes the tensor, as an m × n
-//!   matrix (the first dimension by the product of the others), the sum of σᵢ·uᵢ·vᵢᵀ. With
+//! - **Atoms** (`atoms=spectral`): singular value decomposition writes the tensor, an m × n matrix
+//!   (the first dimension by the product of the others), as the sum of σᵢ·uᵢ·vᵢᵀ. With
 //!   `atoms=entries` atoms are single elements.
 //! - **Probabilities** (Algorithm 1): the budget s is the expected number of atoms, and pᵢ = s·σᵢ /
 //!   Σσ if none is above 1. Otherwise the largest atom is always sent, and the rule is repeated for

@@ -1,10 +1,10 @@
 //! `adaptive`: random elements, with the least variance for their expected number.
 //!
-//! - **Probabilities**: an element is sent with p = min(|c| / M, 1), with a level M that makes Σp =
-//!   k = max(1, round(ratio·d)). It starts at M = Σ|c| / k; each iteration sets M ← Σ_{|c| ≤ M} |c|
-//!   / (k − n), with n the number of elements above M (Algorithm 3, where 1 / M is called λ), until
-//!   n stays the same, at most 7 times. M decreases towards its limit, so an early end, or rounding
-//!   M up to an f32, only sends fewer elements and adds no bias. M is at most the largest f32.
+//! - **Probabilities**: an element is sent with p = min(|c| / M, 1), and the level M makes Σp = k =
+//!   max(1, round(ratio·d)). It starts at M = Σ|c| / k; each iteration sets M ← Σ_{|c| ≤ M} |c| /
+//!   (k − n), with n the number of elements above M (Algorithm 3, where 1 / M is called λ), until n
+//!   stays the same, at most 7 times. M decreases towards its limit, so an early end, or rounding M
+//!   up to an f32, only sends fewer elements and adds no bias. M is at most the largest f32.
 //! - **Values**: a sent element decodes to c / p: ±M for elements up to M, c itself for larger
 //!   ones. The variance is |c|·(M − |c|) below M and 0 above. The message is unbiased up to the
 //!   rounding of probabilities (see below): as the value stays ±M, an element below M is biased

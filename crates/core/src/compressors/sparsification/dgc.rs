@@ -11,9 +11,9 @@
 //!   quarter to `ratio`.
 //! - **Selection**: the elements that reach a threshold estimated from a random sample (the
 //!   hierarchical selection of section 5). If more than 1.25·k elements reach it, the exact
-//!   threshold among them replaces it. If fewer than 0.8·k do, it is lowered by a fifth, at most
-//!   three times; this bounds the bottleneck that the survey of Xu et al. 2020 found. At most 2k
-//!   elements are sent.
+//!   threshold among them replaces it. If fewer than 0.8·k do, the threshold is lowered by a fifth,
+//!   at most three times; this bounds the bottleneck that the survey of Xu et al. 2020 found. At
+//!   most 2k elements are sent.
 //! - **Message**: as `topk`.
 //! - **Range**: ratio in (0, 1], momentum in \[0, 1); up to 2³² − 1 elements.
 //! - **Error feedback**: on, as above; if off, the method is `topk` with a sampled threshold.

@@ -395,7 +395,7 @@ mod tests {
     fn the_median_of_three_rows_worked_by_hand() {
         let mut gradient = [0.0; 12];
         (gradient[3], gradient[4], gradient[6], gradient[7]) = (8.0, 1.0, -2.0, 4.0);
-        // Of elements 3, 4, 6 and 7 columns and signs are, row by row,
+        // Columns and signs of elements 3, 4, 6 and 7, row by row:
         //     0− 1+ 1− 0−   sums −8 − 4 and 1 + 2
         //     0− 1− 1− 0−        −8 − 4 and −1 + 2
         //     1− 0− 0− 1−        −1 + 2 and −8 − 4
