@@ -30,6 +30,7 @@ pub mod bitmap;
 pub mod elias;
 mod error;
 pub mod fixed;
+mod gap_code;
 mod group_writer;
 pub mod huffman;
 mod instruction_set;

@@ -29,8 +29,9 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use crate::gap_code::gap_code;
 use crate::group_writer::GroupWriter;
-use crate::kernels::{JOINED, Place, gap_code, join_gaps, ones_of_gaps, read_gaps};
+use crate::kernels::{JOINED, Place, join_gaps, ones_of_gaps, read_gaps};
 use crate::{BitReader, DecodeError};
 
 /// The largest parameter; gaps fit in 32 bits.

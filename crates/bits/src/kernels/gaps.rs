@@ -6,22 +6,13 @@
 use core::mem;
 
 use super::vectorised;
+use crate::gap_code::gap_code;
 use crate::group_writer::GROUP_BITS;
 
 /// The most positions whose codes are joined at once.
 pub(crate) const JOINED: usize = 256;
 /// The most bits of a code that is joined to another.
 pub(crate) const SHORT: u32 = GROUP_BITS / 2;
-
-/// The code of a gap (ones, a zero, and the lower bits; the first bit lowest), and its length. The
-/// bits are wrong if the length is 64 or more.
-#[inline(always)]
-pub(crate) fn gap_code(gap: u32, parameter: u32) -> (u64, u32) {
-    let ones = gap >> parameter;
-    let lower = u64::from(gap & ((1 << parameter) - 1));
-    let unary = 1u64.wrapping_shl(ones) - 1;
-    (unary | lower.wrapping_shl(ones.wrapping_add(1)), ones.wrapping_add(1 + parameter))
-}
 
 vectorised! {
     /// Writes the codes of each two positions as a [word](super::codes), or 0 if one of them has
