@@ -6,47 +6,22 @@ See ``_exchange`` for the streams.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 from torch.futures import Future
 
-from .._staging import Pinned, Scale, Stream, nothing, unscaled, use, write
+from .._staging import Pinned, Scale, unscaled, use, write
 from ._batch import Batch, Slot
 from ._forms import Encoded, Forms
 from ._kernel import Dense, Kernel
 from ._memory import Arrays, Memory
+from ._resources import Resources
 from ._rounds import Round, Rounds
 from ._source import FINITE, Source
 from .kernels import kernel_and_memory
 
-if TYPE_CHECKING:
-    from ._exchange import DeviceExchange
-
 Ranges = List[Tuple[int, int]]
-
-
-class Inboxes:
-    """Pinned memory for received forms: one piece is filled while the other is copied to the
-    device."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._pinned = [Pinned(device), Pinned(device)]
-        self._copied: List[Callable[[], None]] = [nothing, nothing]
-        self._turn = 0
-
-    def next(self, length: int) -> torch.Tensor:
-        """The other piece, with room for this many bytes."""
-        self._turn = 1 - self._turn
-        self._copied[self._turn]()
-        return self._pinned[self._turn].of(length)
-
-    def copy(self, received: torch.Tensor, stream: Stream, device: torch.device) -> torch.Tensor:
-        """Starts to copy the piece that ``next`` returned last to the device, in the entered
-        stream."""
-        copy = received.to(device, non_blocking=True)
-        self._copied[self._turn] = stream.waiter()
-        return copy
 
 
 class Failed:
@@ -109,14 +84,14 @@ class Bucket:
     and at last ``done``.
     """
 
-    def __init__(self, owner: DeviceExchange, slots: List[Slot], specs: List[str]) -> None:
-        self._owner = owner
+    def __init__(self, resources: Resources, slots: List[Slot], specs: List[str]) -> None:
+        self._resources = resources
         self._slots = slots
         self._parts = [self._part(spec, specs) for spec in dict.fromkeys(specs)]
         # Whether every message has the same length, and so the same place, at every step.
         self._fixed = all(isinstance(part.kernel, Dense) for part in self._parts)
-        self._out = Pinned(owner.device)
-        self._addends = Pinned(owner.device)
+        self._out = Pinned(resources.device)
+        self._addends = Pinned(resources.device)
         self.step = -1
         self._scale: Scale = 1.0
         self._clear()
@@ -124,9 +99,9 @@ class Bucket:
     def _part(self, spec: str, specs: List[str]) -> Part:
         """The tensors that have the compressor ``spec``."""
         places = [place for place, other in enumerate(specs) if other == spec]
-        found = kernel_and_memory(self._owner.config(spec))
+        found = kernel_and_memory(self._resources.config(spec))
         assert found is not None, spec
-        return Part(*found, Batch([self._slots[place] for place in places], self._owner.device), places)
+        return Part(*found, Batch([self._slots[place] for place in places], self._resources.device), places)
 
     def _clear(self) -> None:
         """Frees the values of one step until the next one."""
@@ -141,33 +116,33 @@ class Bucket:
 
     def start(self, tensor: torch.Tensor, step: int, scale: Scale) -> None:
         """Launches the compression of a bucket's values."""
-        owner = self._owner
+        resources = self._resources
         self._tensor, self.step, self._scale = tensor, step, scale
         self._means = None
         # The other stream does not use the bucket before the host has waited for the forms.
-        self._values = unscaled(tensor, scale, owner.compress, owner.down)
-        with owner.compress.entered():
-            owner.begin(step)
+        self._values = unscaled(tensor, scale, resources.compress, resources.down)
+        with resources.compress.entered():
+            resources.begin(step)
             for part in self._parts:
-                part.start(self._values, {kind: owner.kept.array(kind) for kind in part.memory.kept}, step)
-            self._compressed = owner.compress.record_event()
+                part.start(self._values, {kind: resources.kept.array(kind) for kind in part.memory.kept}, step)
+            self._compressed = resources.compress.record_event()
 
     def forms(self) -> Tuple[int, Ranges, Optional[Tuple[int, int, float]]]:
         """Waits for the forms. Returns their address in main memory, the byte range of each, and an
         element that is not finite, if there is one."""
-        owner = self._owner
-        use(owner.device)
-        owner.up.wait_event(self._compressed)
-        with owner.up.entered():
+        resources = self._resources
+        use(resources.device)
+        resources.up.wait_event(self._compressed)
+        with resources.up.entered():
             # Memory that is allocated in one stream and used in another is kept until ``done``; the
             # host waits before that.
             ready = [part.finish() for part in self._parts if part.finish is not None]
             host, ranges = self._copied(ready)
             maxima = torch.cat([part.maxima for part in self._parts]).to("cpu", non_blocking=True)
-        owner.up.waiter()()
+        resources.up.waiter()()
         bad = None
         if int(maxima.max()) > FINITE.value:
-            with owner.up.entered():
+            with resources.up.entered():
                 bad = self._not_finite()
         return host.data_ptr(), ranges, bad
 
@@ -203,41 +178,41 @@ class Bucket:
 
     def skip(self) -> None:
         """Undoes the step, and makes the bucket NaN."""
-        with self._owner.compress.entered():
-            self._owner.roll_back()
+        with self._resources.compress.entered():
+            self._resources.roll_back()
             self._tensor.fill_(float("nan"))
-        self._owner.compress.waiter()()
+        self._resources.compress.waiter()()
 
     def inbox(self, length: int) -> int:
         """The address of main memory for forms. The reducer writes them there, and the next call of
         ``add``, ``addends`` or ``add_means`` reads them."""
-        self._received = self._owner.inboxes.next(length + -length % 4)
+        self._received = self._resources.inboxes.next(length + -length % 4)
         return self._received.data_ptr()
 
     def add(self, rank: int, weight: float, ranges: Ranges) -> None:
         """Adds a rank's messages from their forms in the inbox."""
-        owner = self._owner
-        with owner.down.entered():
+        resources = self._resources
+        with resources.down.entered():
             if self._means is None:
                 self._means = self._zeros()
             if not ranges:
                 return
-            received = owner.inboxes.copy(self._received, owner.down, owner.device)
+            received = resources.inboxes.copy(self._received, resources.down, resources.device)
             for part in self._parts:
                 starts = part.batch.vector([ranges[place][0] for place in part.places], keep=self._fixed)
                 forms = Forms(received, starts)
-                if rank == owner.reducer.rank:
+                if rank == resources.reducer.rank:
                     part.clear_sent(forms)
                 part.kernel.add(part.batch, forms, self._means, weight, self.step, rank)
 
     def addends(self, number: int, places: List[Optional[Tuple[int, int, int, int]]]) -> int:
         """Computes the addends of a round from the forms in the inbox, and waits for them; returns
         their address."""
-        owner = self._owner
-        with owner.up.entered():
-            forms = owner.inboxes.copy(self._received, owner.up, owner.device).view(torch.float32)
+        resources = self._resources
+        with resources.up.entered():
+            forms = resources.inboxes.copy(self._received, resources.up, resources.device).view(torch.float32)
             length = max(place[3] for place in places if place is not None)
-            addends = torch.empty(length // 4, dtype=torch.float32, device=owner.device)
+            addends = torch.empty(length // 4, dtype=torch.float32, device=resources.device)
             rounds = []
             for part in self._parts:
                 if isinstance(part.kernel, Rounds) and part.source is not None:
@@ -246,7 +221,7 @@ class Bucket:
                     rounds.append((part.kernel, part.batch, part.source, of_part))
             host = self._addends.of(length)
             host.copy_(addends.view(torch.uint8), non_blocking=True)
-            computed = owner.up.waiter()
+            computed = resources.up.waiter()
             # The other ranks need not wait for this.
             for kernel, batch, source, of_part in rounds:
                 kernel.take_out(batch, source, of_part)
@@ -255,12 +230,12 @@ class Bucket:
 
     def add_means(self, ranges: Ranges) -> None:
         """Adds the means of messages and rounds from their forms in the inbox."""
-        owner = self._owner
+        resources = self._resources
         # ``take_out`` may still run in ``up``, and the next step waits only for ``down``.
-        owner.down.wait_stream(owner.up)
-        with owner.down.entered():
+        resources.down.wait_stream(resources.up)
+        with resources.down.entered():
             self._means = self._zeros()
-            received = owner.inboxes.copy(self._received, owner.down, owner.device)
+            received = resources.inboxes.copy(self._received, resources.down, resources.device)
             for part in self._parts:
                 forms = Forms(received, part.batch.vector([ranges[place][0] for place in part.places]))
                 # A mean has no single sender.
@@ -276,7 +251,7 @@ class Bucket:
     def done(self, future: Future) -> None:
         """Writes the means to the bucket, if there are any, and completes its future."""
         try:
-            with self._owner.down.entered():
+            with self._resources.down.entered():
                 if self._means is not None:
                     for part in self._parts:
                         part.kernel.aggregate(part.batch, self._means)

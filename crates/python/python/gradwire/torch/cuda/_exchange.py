@@ -19,14 +19,13 @@ import torch
 from torch.futures import Future
 
 from ... import _core
-from .._staging import Stream, Scale, future_of
+from .._staging import Scale, future_of
 from ._batch import Slot
-from ._bucket import Bucket, Failed, Inboxes
-from ._config import Config
-from ._kept import Kept
+from ._bucket import Bucket, Failed
+from ._resources import Resources
 
 
-class DeviceExchange:
+class DeviceExchange(Resources):
     """Averages the buckets of a model on a device."""
 
     def __init__(
@@ -37,12 +36,7 @@ class DeviceExchange:
         seed: int,
         skip: bool,
     ) -> None:
-        self.reducer = reducer
-        self.device = device
-        self.compress, self.up, self.down = Stream(device), Stream(device), Stream(device)
-        self.inboxes = Inboxes(device)
-        self.kept = Kept(reducer, tensors, device)
-        self._seed, self._skip = seed, skip
+        super().__init__(reducer, tensors, device, seed, skip)
         self._shapes = dict(tensors)
         # The compressors of the tensors, by the first step of each stage.
         self._specs = {first: dict(zip(self._shapes, reducer.specs(first))) for first, _ in reducer.stages}
@@ -89,20 +83,6 @@ class DeviceExchange:
         """Frees the memory on the device. No step may follow."""
         self._buckets.clear()
         self.kept.release()
-
-    def config(self, spec: str) -> Config:
-        """A compressor in this run."""
-        return Config.of(spec, self._seed, self.reducer.rank, self.reducer.size)
-
-    def begin(self, step: int) -> None:
-        """Prepares the kept arrays for the first bucket of a step."""
-        if self._skip:
-            self.kept.remember(step)
-
-    def roll_back(self) -> None:
-        """Restores the kept arrays from before the step in progress."""
-        self.compress.wait_stream(self.down)
-        self.kept.roll_back()
 
     def save_unless_kept(self) -> Optional[bytes]:
         """This rank's state, if nothing is kept for the next step, here or in main memory; else
