@@ -16,7 +16,7 @@ use crate::{Coverage, Dtype, Statistics};
 /// Laws, checked over the whole registry:
 /// - `corrected == decoded + residual` elementwise, to float rounding;
 /// - the same (seed, tensor, rank, step) gives the same bytes;
-/// - decoding depends on the bytes, the [`Context`] and the configuration alone;
+/// - decoding depends on the bytes, the [`Context`](crate::Context) and the configuration alone;
 /// - malformed bytes give an error and leave the output unchanged.
 pub trait Compressor: Debug + Send + Sync {
     /// Appends the message for the source, and leaves exactly the error of the message in the

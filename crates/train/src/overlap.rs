@@ -11,7 +11,7 @@ use crate::settings::Payload;
 
 /// The fewest bytes of a group, as `f32`. On a fast network, sending them takes about as long as
 /// the fixed cost of a message.
-const LEAST_BYTES: usize = 64 << 10;
+const MIN_BYTES: usize = 64 << 10;
 
 /// Refuses settings that need all gradients at once, or gradients of more than one backward pass.
 pub(crate) fn check(config: &RunConfig) -> Result<(), TrainError> {
@@ -80,5 +80,5 @@ fn refuse<R>(what: &str) -> Result<R, TrainError> {
 
 /// The groups in which tensors are exchanged; `None` without overlap.
 pub(crate) fn groups(config: &RunConfig, replica: &dyn Replica) -> Option<Vec<Vec<usize>>> {
-    config.overlap.then(|| fuse(&replica.gradient_order(), replica.tensors(), LEAST_BYTES))
+    config.overlap.then(|| fuse(&replica.gradient_order(), replica.tensors(), MIN_BYTES))
 }

@@ -35,7 +35,7 @@ pub(super) fn has_f16c() -> bool {
 /// The largest finite binary16.
 pub(super) const F16_MAX: f32 = 65504.0;
 /// The smallest normal binary16.
-const F16_LEAST_NORMAL: f32 = 6.103_515_6e-5;
+const F16_MIN_NORMAL: f32 = 6.103_515_6e-5;
 /// The largest finite bfloat16.
 pub(super) const BF16_MAX: u32 = 0x7f7f;
 
@@ -122,7 +122,7 @@ pub(super) fn f16_pattern(x: f32) -> u16 {
     let wide = magnitude.to_bits();
     let nearest_even = 0x0fff + (wide >> 13 & 1);
     let normal = wide.wrapping_add(nearest_even).wrapping_sub(112 << 23) >> 13;
-    let narrow = if magnitude < F16_LEAST_NORMAL { subnormal } else { normal };
+    let narrow = if magnitude < F16_MIN_NORMAL { subnormal } else { normal };
     (bits >> 16 & 0x8000 | narrow) as u16
 }
 

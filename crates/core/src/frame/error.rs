@@ -90,7 +90,7 @@ pub enum FrameError {
         /// The most elements possible.
         limit: usize,
     },
-    /// The tensor is larger than the rest of the [`Budget`].
+    /// The tensor is larger than the rest of the [`Budget`](super::Budget).
     #[error(
         "tensor '{tensor}' decodes to {bytes} bytes, and {left} are left of the limit of {limit}; if you trust the \
          file, raise the limit (--max-bytes, in Python max_bytes)",

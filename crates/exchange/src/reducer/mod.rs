@@ -101,10 +101,10 @@ impl Reducer {
     /// group's tensors. The default is 1, the caller's thread. Messages and means do not depend on
     /// the number, and ranks may use different numbers. With all-reduce, and when an owner
     /// compresses its averages in scatter-reduce, tensors are processed one after the other;
-    /// threads share tensors of at least [`LEAST_DIVIDED`] elements. With several threads, the
+    /// threads share tensors of at least [`MIN_DIVIDED`] elements. With several threads, the
     /// report has elapsed time instead of CPU time.
     ///
-    /// [`LEAST_DIVIDED`]: gradwire::LEAST_DIVIDED
+    /// [`MIN_DIVIDED`]: gradwire::MIN_DIVIDED
     pub fn with_threads(mut self, threads: usize) -> Self {
         self.codecs.use_threads(threads);
         self

@@ -8,7 +8,7 @@ use super::names::{ArrayKey, PUSH, REDUCE, read_slice};
 
 /// Checks the state of a rank, whose keys start with `prefix`. Refuses compressors and arrays of
 /// tensors that this model does not have, and residuals and velocities of the wrong size. Call it
-/// before [`reshard`], which allocates as many elements as the keys of slices name.
+/// before [`reshard`](crate::reshard), which allocates as many elements as the keys of slices name.
 ///
 /// # Errors
 /// [`StateError::Foreign`] and [`StateError::WrongSize`].

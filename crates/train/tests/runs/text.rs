@@ -176,8 +176,8 @@ fn qualities_read_as_their_metric() {
     assert_eq!(Metric::Accuracy.show(0.9105), "91.05 %");
     assert_eq!(Metric::Perplexity.show(3.6354), "3.635");
     assert_eq!(Metric::Perplexity.show(89.157), "89.16");
-    let old = r#"{"step": 3, "quality": 0.5, "loss": 1.0, "examples": 10}"#;
-    let evaluation: Evaluation = serde_json::from_str(old).unwrap();
+    let text = r#"{"step": 3, "metric": "accuracy", "quality": 0.5, "loss": 1.0, "examples": 10}"#;
+    let evaluation: Evaluation = serde_json::from_str(text).unwrap();
     assert_eq!(evaluation.metric, Metric::Accuracy);
     let text = serde_json::to_string(&Evaluation { metric: Metric::Perplexity, ..evaluation });
     assert!(text.unwrap().contains("\"metric\":\"perplexity\""));

@@ -12,7 +12,7 @@ from ._tensors import Named
 
 # Earlier versions of Triton compile rounded divisions to instructions that flush subnormal numbers
 # to zero.
-LEAST_TRITON = (3, 6)
+MIN_TRITON = (3, 6)
 
 
 def of(
@@ -69,8 +69,8 @@ def _reason_against(device: str, reducer: _core.Reducer, named: Iterable[Named])
         return f"Triton is missing ({error}); PyTorch's CUDA wheels for Linux contain it"
     if any(parameter.dtype.is_complex for _, parameter in named):
         return "some parameters are complex"
-    if tuple(int(part) for part in triton.__version__.split(".")[:2]) < LEAST_TRITON:
-        least = ".".join(map(str, LEAST_TRITON))
+    if tuple(int(part) for part in triton.__version__.split(".")[:2]) < MIN_TRITON:
+        least = ".".join(map(str, MIN_TRITON))
         return f"Triton is of version {triton.__version__}, and the kernels need {least}, which comes with PyTorch 2.10"
     from .cuda._support import reason_against, reason_against_device
 
