@@ -1,7 +1,8 @@
 """Compares the step times that gradwire.torch.advise predicts with measured ones.
 
 scripts/links runs it as every rank; rank 0 appends a JSON line for each candidate to --out. With
---table it only prints such a file as tables. """
+--table it only prints such a file as tables.
+"""
 
 import argparse
 import json

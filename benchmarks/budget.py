@@ -4,7 +4,8 @@ step, uncompressed and compressed, and with local steps.
 scripts/links runs it as every rank, for example
 `scripts/links -n 2 -r 10mbit -b 4kb python benchmarks/budget.py`. Rank 0 prints a table. The first
 steps give an estimate of the number of steps that fit into the time. So all ranks know it, and the
-learning rate goes through its whole schedule. Evaluation is not timed. """
+learning rate goes through its whole schedule. Evaluation is not timed.
+"""
 
 import argparse
 import math

@@ -4,7 +4,8 @@
 
 Both train the same sizes with AdamW on 12 windows a step, on random characters. The time is the CPU
 time of forward pass, backward pass, clipping and optimizer: the median over three runs of each,
-without the first steps of a run. Needs torch. """
+without the first steps of a run. Needs torch.
+"""
 
 import argparse
 import json

@@ -4,7 +4,8 @@ and the time of a step on a link.
 scripts/links runs it as every rank; rank 0 appends a JSON line for each hook to --out. Without
 --turn it trains on an unthrottled link until it reaches the target, because the number of steps
 does not depend on the link. With --turn it times steps, without evaluation. It skips measurements
-that the file already has. """
+that the file already has.
+"""
 
 import argparse
 import json

@@ -2,7 +2,8 @@
 fragments, and for both in the background.
 
 scripts/links runs it as every rank, for example
-`scripts/links -n 2 -r 10mbit -b 4kb python benchmarks/streaming.py`. Rank 0 prints a table. """
+`scripts/links -n 2 -r 10mbit -b 4kb python benchmarks/streaming.py`. Rank 0 prints a table.
+"""
 
 import argparse
 import time

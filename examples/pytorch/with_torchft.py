@@ -6,7 +6,8 @@
     REPLICA=1 python examples/pytorch/with_torchft.py
 
 Each replica trains on its own data, selected by REPLICA. Stop one of them and start it again: the
-others go on, and it continues with their parameters. """
+others go on, and it continues with their parameters.
+"""
 
 import os
 import socket

@@ -13,5 +13,5 @@ pub(crate) fn patience(deadline: Duration, waits: u32) -> Duration {
 }
 
 /// How long a rank of a stopped run waits until its messages have been sent and the other ranks
-/// have left. Also how long a rank may run past its deadline before it counts as stuck.
+/// have left.
 pub const GRACE: Duration = Duration::from_secs(1);

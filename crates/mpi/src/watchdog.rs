@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire_exchange::patience::GRACE;
-
 use crate::call;
 
 /// The exit status of a process that the watchdog ends; the command `timeout` uses it, too.
 pub const STUCK_STATUS: i32 = 124;
 
+/// How long a rank may run past its deadline before it counts as stuck.
+const LATE: Duration = Duration::from_secs(1);
 /// Time between two checks.
 const LOOK: Duration = Duration::from_millis(100);
 /// The time limit of the last message, which may have no reader.
@@ -83,7 +83,7 @@ impl Watch {
         let Watched { rank, section } = *self.lock();
         let Section { name, since, deadline } = section?;
         let spent = now.saturating_duration_since(since);
-        if spent < deadline.saturating_add(GRACE) {
+        if spent < deadline.saturating_add(LATE) {
             return None;
         }
         let who = rank.map_or_else(|| "a rank".to_owned(), |rank| format!("rank {rank}"));

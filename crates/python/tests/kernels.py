@@ -141,7 +141,8 @@ def check_encoding(spec, elements, dtype=torch.float32, steps=2, kinds=None, sha
     """Compares messages and what is kept with the host's, bit for bit, over some steps.
 
     Where the host adds up numbers in another order, ``exact`` is False: then the host's decoder
-    must find what the device's residual leaves out. """
+    must find what the device's residual leaves out.
+    """
     all_values = [tensors(elements, seed) for seed in range(steps)]
     names = kinds or list(all_values[0])
     device = Device(spec, {name: shape or (elements,) for name in names})

@@ -87,6 +87,46 @@ def test_misuse_is_refused_and_nothing_follows_after_the_end():
     assert counted == 2
 
 
+class Hookless(torch.optim.Optimizer):
+    """A wrapper that does not call the constructor of ``Optimizer``, which makes the hooks."""
+
+    def __init__(self, inner):
+        self.inner, self.param_groups, self.state = inner, inner.param_groups, inner.state
+
+    def step(self, closure=None):
+        return self.inner.step(closure)
+
+
+def ended_by_errors(rank, size):
+    """The steps that were counted when a closure raised, with a state taken right after it within
+    the block, and after the block."""
+    net, inner, steps = local()
+    counted = []
+
+    def fails():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), steps.attach():
+        train(net, inner, rank, range(2))
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                inner.step(fails)
+            counted.append(steps.state_dict()["step"])
+        inner.step(fails)
+    counted.append(steps.state_dict()["step"])
+    _, _, hookless = local(lambda *arguments, **options: Hookless(torch.optim.SGD(*arguments, **options)))
+    with pytest.raises(gradwire.ConfigError, match="no hooks"):
+        hookless.attach()
+    # Nothing is attached.
+    hookless.step()
+    return counted, hookless.completed_steps
+
+
+def test_a_closure_that_raises_ends_its_step():
+    for counted, stepped in ranks(2, ended_by_errors):
+        assert counted == [2, 2, 2] and stepped == 1
+
+
 def with_frameworks(rank, size):
     """A run whose optimizer a distributed checkpoint asks for its state, which SGD without momentum
     never has, and Accelerate wraps."""

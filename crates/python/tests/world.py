@@ -56,7 +56,8 @@ def outcomes(size, function, *arguments, timeout=PATIENCE):
     """The outcome of `function(rank, size, *arguments)` on every rank.
 
     Outcomes are ("ok", result), ("error", type, message, traceback), or ("gone",) for a process
-    that died. """
+    that died.
+    """
     with tempfile.TemporaryDirectory() as folder:
         store = os.path.join(folder, "store")
         pipes, processes = [], []

@@ -28,7 +28,8 @@ pub struct Save {
     /// Steps between checkpoints, each written at the first exchange after the interval; 0: no such
     /// checkpoints. A checkpoint is also written when the run is stopped.
     pub every: u64,
-    /// Whether to write one at the end.
+    /// Whether to write one at the end. If that fails, the run has ended all the same: it returns
+    /// its record, and tells [`Observer::unsaved`](crate::Observer::unsaved).
     pub at_end: bool,
     /// Number of checkpoints to keep, the newest included; 0 is taken for 1.
     pub keep: usize,

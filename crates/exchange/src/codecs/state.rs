@@ -116,7 +116,10 @@ impl Codecs {
     fn check_state(&self, prefix: &str, state: &State) -> Result<()> {
         let second = self.second.iter().map(|second| (second, REDUCE));
         for (encoder, prefix) in iter::once((&self.encoder, prefix)).chain(second) {
-            if Encoder::was_saved(prefix, state) {
+            let has_specs =
+                || state.settings_under(&Encoder::spec_key(prefix, "")).next().is_some();
+            // Without this number, specs are those of a damaged state: an error names it.
+            if Encoder::was_saved(prefix, state) || has_specs() {
                 encoder.check_state(prefix, state)?;
             }
         }

@@ -54,6 +54,7 @@ impl AllGather {
             Values::Device(device) => device,
         };
         let forms = device.forms()?;
+        assert_eq!(forms.ranges.len(), step.group.tensors.len(), "a form for each tensor");
         for (piece, range) in step.group.pieces().zip(forms.ranges) {
             step.codecs.at(&piece, step.step).pack(&forms.bytes[range.clone()], message)?;
             packed::take(message, own);

@@ -98,8 +98,14 @@ impl<'a> Reduction<'a> {
         packed: &mut Vec<u8>,
         message: &mut Vec<u8>,
     ) -> Result<()> {
+        if self.codecs.share(self.group) {
+            packed.clear();
+            // Each message stays in its buffer: threads encode into as many buffers again.
+            let append = |message: &mut Vec<u8>| packed::append(message, packed);
+            return self.encode_pieces(self.group.pieces(), values, message, append);
+        }
         // A large message is encoded in the larger buffer and stays there.
-        if !self.codecs.share(self.group) && packed.capacity() > message.capacity() {
+        if packed.capacity() > message.capacity() {
             std::mem::swap(packed, message);
         }
         packed.clear();

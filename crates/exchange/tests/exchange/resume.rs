@@ -97,6 +97,18 @@ fn another_configuration_is_refused() {
 }
 
 #[test]
+fn residuals_of_a_state_without_the_number_of_the_encoder_are_not_dropped() {
+    let run = Run::of("all-gather", 2, "3lc", &SIZES);
+    let mut state = read(&continued(&run, 0..1, None)[0]);
+    assert!(state.number("push/encoder").is_ok());
+    state.retain(|key| key != "push/encoder");
+    for result in run.each(|_, exchange| exchange.restore(&state)) {
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains("push/encoder"), "{error}");
+    }
+}
+
+#[test]
 fn a_run_goes_on_with_groups_or_without_but_for_slices() {
     for (name, text) in
         [("all-gather", "3lc"), ("all-gather", "onebit"), ("all-reduce", "powersgd")]

@@ -21,7 +21,8 @@ def buffer(array: Any, what: str = "the tensor") -> Tuple[int, int, str]:
     """The address, number of elements and element type of an array, for the Rust side.
 
     The array must outlive every use of the address. Raises ``ConfigError`` for arrays that are not
-    dense, contiguous floats in main memory. """
+    dense, contiguous floats in main memory.
+    """
     if is_torch(array):
         dtype = str(array.dtype).replace("torch.", "")
         if array.device.type == "meta":
@@ -158,7 +159,8 @@ def compress(
     other special classes are refused, because a frame cannot hold their meaning. There is no error
     feedback: the part that the message does not carry is lost. ``seed``, ``rank``, ``step`` and
     ``name`` are the key of the random draws of stochastic compressors. The array is copied first,
-    so other threads may write to it meanwhile. """
+    so other threads may write to it meanwhile.
+    """
     array = _snapshot(array)
     key = whole_number("step", step), whole_number("seed", seed), whole_number("rank", rank, 32)
     return _core.encode(buffer(array), tuple(array.shape), spec, name, *key)
@@ -173,7 +175,8 @@ def decompress(data: Union[bytes, bytearray, memoryview], *, to: str = "numpy", 
 
     A short frame can hold a huge tensor of zeros. ``max_bytes`` limits the size of the decoded
     tensor, as float32. The default is 1024 times the length of the frame, and at least 256 MiB. A
-    stored array counts with its own bytes. """
+    stored array counts with its own bytes.
+    """
     if not isinstance(data, bytes):
         if not isinstance(data, (bytearray, memoryview)):
             raise _core.ConfigError(f"the frame is a {type(data).__name__}; pass the bytes that compress returned")

@@ -23,7 +23,8 @@ def check_quantizer(what: str, spec: str, sample: Any) -> None:
     """Refuses compressors that change a model too much, since no later message corrects the error.
 
     ``sample`` is a square matrix of normally distributed float32, an array or a tensor. Its size
-    matters: methods with one norm per tensor change larger ones more. """
+    matters: methods with one norm per tensor change larger ones more.
+    """
     for stage in _core.canonical(spec).split(" then "):
         error = _error(stage.split()[0], sample)
         # An error that is NaN is refused, too.

@@ -11,7 +11,8 @@ server a mixin for a strategy compresses::
 
 A client may return a part of the model, such as adapters, or all but its batch norm. numpy has no
 bfloat16: such arrays travel as float32. For a model that contains them, make the record with
-``from_torch_state_dict``. """
+``from_torch_state_dict``.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class CompressionMod:
     seed of random draws.
 
     The residual is stored before the reply leaves the client. If the reply does not arrive, its
-    content is lost. """
+    content is lost.
+    """
 
     def __init__(
         self,
@@ -134,7 +136,8 @@ class CompressedStrategy:
     quantizer such as ``fp16``, ``8bit`` or ``int8``. Clients start from the decompressed model. The
     server adds the mean of their changes to its exact model, so small changes are not lost. The
     mean is over all clients: an array that a client did not return has not changed there. As with
-    Flower's strategies, the model of the next round has the arrays that any client returned. """
+    Flower's strategies, the model of the next round has the arrays that any client returned.
+    """
 
     compressor = "fp16"
     # The exact model of the round.
@@ -179,7 +182,8 @@ def from_torch_state_dict(state_dict: Mapping[str, Any]) -> ArrayRecord:
     tensors, which Flower refuses.
 
     The record holds the bits of these tensors. The app receives them as float32, which
-    ``load_state_dict`` converts. """
+    ``load_state_dict`` converts.
+    """
 
     def of(tensor: Any) -> Array:
         if str(tensor.dtype) != "torch.bfloat16":
@@ -211,7 +215,8 @@ def unpack(record: ArrayRecord, like: Optional[Named] = None) -> Named:
     """The arrays of a record, some of which may be frames.
 
     A short frame can hold a huge array of zeros. A frame may decode to the size of its array in
-    ``like``. Frames of other arrays have the limit of ``gradwire.decompress``. """
+    ``like``. Frames of other arrays have the limit of ``gradwire.decompress``.
+    """
 
     def of(name: str, array: Array) -> numpy.ndarray:
         if array.stype != _FRAME:

@@ -45,7 +45,8 @@ class Advice:
         latency; None: it never pays.
 
         Doubted compressors and local steps do not count. The share of a measured link's bandwidth
-        that messages reached counts only on this link. """
+        that messages reached counts only on this link.
+        """
         found: Optional[float] = self.data["crossover"]
         return found
 

@@ -33,7 +33,8 @@ class Buffers:
     the mean over all ranks, but the first rank's for integers and booleans; ``own``, unchanged.
 
     Ranks compare digests, and send only the buffers that differ. A table that never changes costs
-    16 bytes. """
+    16 bytes.
+    """
 
     def __init__(self, model: torch.nn.Module, kind: str) -> None:
         if kind not in _KINDS:

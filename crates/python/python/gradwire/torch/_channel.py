@@ -65,7 +65,8 @@ def _groups_of_some(prefix: str, ranks: List[int], patience: timedelta) -> Group
 
     Does not call ``new_group``: PyTorch counts the groups of a process to name them. If only some
     ranks created a group, their later groups would have other names, and all ranks would wait for
-    each other in vain. """
+    each other in vain.
+    """
     store = dist.distributed_c10d._get_default_store()
 
     def create(direction: str) -> Any:
@@ -151,7 +152,8 @@ class Channel(OfOneProcess):
 
     A message longer than ``part`` is sent in parts of this length; the first part contains the
     total length. Tensors are reused from message to message. Groups must not get a second channel:
-    receives that the first one has posted would take its messages. """
+    receives that the first one has posted would take its messages.
+    """
 
     def __init__(self, groups: Groups) -> None:
         super().__init__()
@@ -181,7 +183,8 @@ class Channel(OfOneProcess):
 
         Also posts a receive from a rank that has sent before. So the signal that this rank is ready
         does not wait on the link behind the next message. The first receive from a rank is posted
-        when this rank waits for it, because by then both are connected. """
+        when this rank waits for it, because by then both are connected.
+        """
         if peer in self._incoming:
             self._incoming[peer].expect(1)
         for work in self._slot(to).works.pop(peer, ()):

@@ -42,7 +42,8 @@ class Description:
         """The size of the model in float32 divided by the expected size of its messages, each
         counted once.
 
-        With all-gather over n ranks, divide by n / 2 to compare the traffic with an all-reduce. """
+        With all-gather over n ranks, divide by n / 2 to compare the traffic with an all-reduce.
+        """
         elements = sum(tensor.elements for tensor in self.tensors)
         return 4.0 * elements / max(sum(tensor.expected_bytes for tensor in self.tensors), 1.0)
 

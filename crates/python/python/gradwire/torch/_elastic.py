@@ -4,7 +4,8 @@ A round has two phases. Workers exchange their messages; then each reports that 
 worker applies the result after all reports. If a worker is lost, the others meet again and compare
 their records (``Record``). If some worker has applied the result, it contains all messages of the
 round, and the others adopt its parameters. If none has, all take their messages back and repeat the
-round in the new group. """
+round in the new group.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class Elastic:
     """Keeps one worker in the run while others come and go.
 
     A survivor never loses its residual and its local steps: its message of a round either counts or
-    is taken back. """
+    is taken back.
+    """
 
     def __init__(self, replica: Replica, membership: Membership, config: str, deadline: float) -> None:
         self._replica, self._membership = replica, membership

@@ -54,7 +54,8 @@ class Exchanging:
 
         The expected size holds for normally distributed values; gradients of other distributions
         differ. Ratios compare message sizes, not traffic: with all-gather over n ranks, divide by n
-        / 2 to compare with an all-reduce. Call it between two steps. """
+        / 2 to compare with an all-reduce. Call it between two steps.
+        """
         plan = [TensorPlan(*one) for one in self._plan()]
         return Description(self._reducer.exchange, self._reducer.size, self._step, self._compressed_on, plan)
 
@@ -84,7 +85,8 @@ class Exchanging:
         """The state of all ranks as one object, for frameworks that save the state of one process.
 
         ``accelerator.register_for_checkpointing(handle.all_ranks)`` saves and restores it with
-        everything else. """
+        everything else.
+        """
         return AllRanks(self)
 
 

@@ -14,7 +14,8 @@ def watch(reducer: Any) -> None:
 
     Its thread may wait for a message in PyTorch. A message, or the end of another rank, may wake
     the thread after the interpreter is gone. CPython before 3.14 then ends the thread in the middle
-    of C++ code, which aborts the process with SIGABRT. """
+    of C++ code, which aborts the process with SIGABRT.
+    """
     _live.add(reducer)
 
 

@@ -24,7 +24,8 @@ def check_unfreezing(trainer: pl.Trainer, module: pl.LightningModule) -> None:
     DistributedDataParallel, and warns of other callbacks that may.
 
     DistributedDataParallel averages the parameters that required gradients when it wrapped the
-    model. It silently leaves out parameters that are unfrozen later, so ranks train them apart. """
+    model. It silently leaves out parameters that are unfrozen later, so ranks train them apart.
+    """
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, BackboneFinetuning):
             frozen = _frozen(module.backbone)

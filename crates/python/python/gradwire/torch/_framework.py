@@ -40,7 +40,8 @@ def load(handle: Handle, read: Callable[[], Optional[Any]], where: str) -> None:
     """Restores the state that ``read`` returns, on all ranks or on none.
 
     If it returns ``None`` on all ranks, residuals begin empty, and schedules at step 0, with a
-    warning. If it returns ``None`` on some ranks only, this is an error. """
+    warning. If it returns ``None`` on some ranks only, this is an error.
+    """
     if not handle._load_with(read):
         warnings.warn(
             NO_STATE.format(where),

@@ -37,7 +37,8 @@ class Joining(Joinable):
         ``ConfigError`` for a second object in the block.
 
         In each round of the first object, ``Join`` would wait for a round of the second, which may
-        begin later. """
+        begin later.
+        """
         if config.enable and not config.is_first_joinable:
             raise _core.ConfigError(
                 "LocalSteps is not the first object in Join([...]): Join asks only the first whether ranks go on, once in a round, and the "

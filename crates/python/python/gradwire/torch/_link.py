@@ -48,7 +48,8 @@ class MeasuredLink:
 
     All ranks must create it at the same time, and get the same figures. The longest messages have
     up to ``elements``, the elements of the model. TCP is slower with shorter messages, and on some
-    links with much longer ones. """
+    links with much longer ones.
+    """
 
     def __init__(self, process_group: Optional[Any], elements: int, deadline: float) -> None:
         least, medium, most = _EXPONENTS

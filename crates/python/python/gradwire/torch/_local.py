@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import weakref
 from contextlib import ExitStack
-from typing import Any, Dict, Optional, Sequence, Union
+from functools import partial
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 import torch
 from torch.distributed.algorithms.join import Joinable
@@ -26,7 +27,7 @@ from ._mid_step import Stepping
 from ._modes import outside_inference, without_gradients
 from ._names import selected
 from ._optimizer_proxy import OptimizerProxy
-from ._options import Options, Rules, compare
+from ._options import Options, Rules, compare, seconds_of
 from ._outer import Outer, settings_of
 from ._replica import Replica
 from ._rounds import Rounds, lengths_of
@@ -187,8 +188,8 @@ class LocalSteps(Exchanging, OptimizerProxy):
         self._optimizer = optimizer
         self._stepping = Stepping()
         self._elastic: Optional[Elastic] = None
-        # Removes the hooks of ``attach``.
-        self._attached: Optional[ExitStack] = None
+        # Removes the hooks of ``attach``. Wrappers of frameworks share the list.
+        self._attached: List[ExitStack] = []
         # The number of parameters of the local optimizer.
         self._parameters = len(_local_optimizer.parameters(optimizer))
         self._replica = Replica(model, strided(named, options.fragments), optimizer, options)
@@ -197,9 +198,10 @@ class LocalSteps(Exchanging, OptimizerProxy):
 
     def _join(self, model: torch.nn.Module, lighthouse: str, options: LocalOptions) -> None:
         """Joins the workers that the lighthouse knows."""
-        membership = Membership(lighthouse, options.min_workers or 1, options.deadline)
+        deadline = seconds_of(options.deadline)
+        membership = Membership(lighthouse, options.min_workers or 1, deadline)
         settings = {**options.compared(), "outer": settings_of(self._replica.outer)}
-        self._elastic = Elastic(self._replica, membership, fingerprint(model, settings), options.deadline)
+        self._elastic = Elastic(self._replica, membership, fingerprint(model, settings), deadline)
 
     def _connect(self, model: torch.nn.Module, process_group: Optional[Any], options: LocalOptions) -> None:
         """Connects the ranks of a group, which all start from the model of the first, with the same
@@ -240,7 +242,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
         Raises ``ConfigError`` if parameters were added to the local optimizer, because rounds would
         not average them.
         """
-        if self._attached is not None:
+        if self._attached:
             raise _core.ConfigError("rounds follow the local optimizer since attach(); call step() of the local optimizer")
         self._begin()
         try:
@@ -269,28 +271,33 @@ class LocalSteps(Exchanging, OptimizerProxy):
         counted. Pass it this object instead. Steps that ``get_optimizer_state_dict`` takes to
         create the state of an optimizer do not count.
         """
-        # Accelerate and Lightning wrap optimizers.
-        optimizer = getattr(self._optimizer, "optimizer", self._optimizer)
-        if self._attached is not None or not hasattr(optimizer, "register_step_post_hook"):
-            reason = "has no hooks for its steps" if self._attached is None else "is attached already"
+        optimizer = _local_optimizer.with_hooks(self._optimizer)
+        if self._attached or optimizer is None:
+            reason = "is attached already" if self._attached else "has no hooks for its steps"
             raise _core.ConfigError(f"attach(): the local optimizer {reason}; call step() of LocalSteps, or attach once")
-        self._attached = ExitStack()
-        for register, follow in (
-            (optimizer.register_step_pre_hook, self._begin),
-            (optimizer.register_step_post_hook, self._advance),
-        ):
-            self._attached.callback(register(_local_optimizer.counting(follow)).remove)
-        self._attached.callback(setattr, self, "_attached", None)
-        return self._attached
+        with ExitStack() as stack:
+            stack.callback(self._detach)
+            for register, follow in (
+                (optimizer.register_step_pre_hook, partial(self._begin, local=True)),
+                (optimizer.register_step_post_hook, self._advance),
+            ):
+                stack.callback(register(_local_optimizer.counting(follow)).remove)
+            self._attached.append(stack.pop_all())
+        return self._attached[0]
 
-    def _begin(self) -> None:
-        """Begins a local step."""
+    def _detach(self) -> None:
+        """Forgets the hooks of ``attach``, and a local step that an exception has ended."""
+        self._attached.clear()
+        self._stepping.abandon_local()
+
+    def _begin(self, local: bool = False) -> None:
+        """Begins a local step; see ``Stepping.begin`` for ``local``."""
         if len(_local_optimizer.parameters(self._optimizer)) != self._parameters:
             raise _core.ConfigError(
                 "the local optimizer has other parameters than when LocalSteps was created, and rounds would not average them; "
                 "create LocalSteps again"
             )
-        self._stepping.begin()
+        self._stepping.begin(local)
 
     @without_gradients
     def _advance(self) -> None:
@@ -326,8 +333,8 @@ class LocalSteps(Exchanging, OptimizerProxy):
 
         If workers may come and go, leaves the run; the others need not wait for this one.
         """
-        if self._attached is not None:
-            self._attached.close()
+        for attached in list(self._attached):
+            attached.close()
         if self._elastic is not None:
             self._elastic.close()
         else:

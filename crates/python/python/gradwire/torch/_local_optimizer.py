@@ -79,7 +79,7 @@ def warn_of_another_rank(states: Sequence[State], own: str, without_residual: bo
             f"the checkpoint has the state of LocalSteps of {rank} alone, and this is {own}: {', and '.join(lost)}. To resume exactly, save a "
             "file for each rank, or the state of steps.all_ranks, which all ranks must ask for at the same time",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 
@@ -91,6 +91,15 @@ def check_kind(states: Sequence[Any]) -> None:
                 "this is the state of an optimizer that was saved without LocalSteps; load it into the local optimizer, before LocalSteps "
                 "is created"
             )
+
+
+def with_hooks(optimizer: Any) -> Optional[Any]:
+    """The optimizer that calls hooks for its steps: ``optimizer``, or the one that a wrapper of
+    Accelerate or Lightning holds. ``None`` if neither does."""
+    for one in (optimizer, getattr(optimizer, "optimizer", None)):
+        if hasattr(one, "_optimizer_step_post_hooks"):
+            return one
+    return None
 
 
 def counting(follow: Callable[[], None]) -> Callable[..., None]:

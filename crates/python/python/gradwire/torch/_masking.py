@@ -3,7 +3,8 @@
 An optimizer may keep its momentum under any name and in any format. So before training, two copies
 of it take steps with small parameters. They get opposite gradients in the first step, so their
 second moments are equal and their momenta are opposite. Then their momenta are set to zero. If
-their parameters move differently in a step without gradient, some momentum is left. """
+their parameters move differently in a step without gradient, some momentum is left.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def forget(optimizer: torch.optim.Optimizer, name: str, parameter: torch.Tensor,
     ``None``.
 
     Positions are row-major; the momentum may have another order in memory. Complex elements are
-    pairs. """
+    pairs.
+    """
     found = momenta(optimizer, parameter)
     if not found:
         return
@@ -140,7 +142,8 @@ def _twin(optimizer: Any, names: Dict[int, str]) -> Tuple[Any, List[Tuple[str, t
     The parameters of the copy are new and small. Each stands for all parameters of a group with the
     same type, device and small shape, and has the name of the first. Parameters that are not in
     ``names`` have their own stand-in with an empty name, because their momentum is never set to
-    zero. """
+    zero.
+    """
     memo: Dict[int, Any] = {}
     stand_ins: Dict[Any, Tuple[str, torch.nn.Parameter]] = {}
     for at, group in enumerate(optimizer.param_groups):

@@ -77,7 +77,8 @@ def reference(records: Sequence[Record]) -> int:
 
     It belongs to the run with the most rounds, and there to the latest group. A worker that was
     left behind in an older group may be a round ahead, but the others have repeated this round
-    without it. """
+    without it.
+    """
     run = max(records, key=lambda record: record.rounds).run
     return max(
         range(len(records)),
@@ -89,7 +90,8 @@ def admitted(records: Sequence[Record], least: int) -> List[int]:
     """The indices of the workers that form the next group.
 
     If at least ``least`` workers have to repeat a round, others wait until it is done: they have no
-    local steps to contribute. """
+    local steps to contribute.
+    """
     latest = records[reference(records)]
     fitting = [index for index, record in enumerate(records) if record.config == latest.config]
     repeating = [index for index in fitting if records[index].repeats(latest)]
@@ -124,7 +126,8 @@ class Membership(OfOneProcess):
     ``lighthouse`` is its address, such as ``http://host:29510``. A group has at least ``least``
     workers. ``deadline`` is the longest wait for another worker, in seconds. A new worker waits
     that long for a group. A worker that was in a group before waits longer
-    (``SURVIVOR_DEADLINES``). """
+    (``SURVIVOR_DEADLINES``).
+    """
 
     def __init__(self, lighthouse: str, least: int, deadline: float) -> None:
         try:

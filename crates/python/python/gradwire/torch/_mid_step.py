@@ -26,17 +26,20 @@ class Stepping:
         # A signal handler may take a state while its thread is in one of these methods.
         self._changed = threading.Condition(threading.RLock())
         self._trainer = self._stepper = threading.get_ident()
-        self._in_step = self._failed = False
+        self._in_step = self._failed = self._is_local = False
 
     @property
     def in_step(self) -> bool:
         """Whether a step is under way, or the last one has failed."""
         return self._in_step
 
-    def begin(self) -> None:
-        """A step begins, as soon as no other thread takes a state."""
+    def begin(self, local: bool = False) -> None:
+        """A step begins, as soon as no other thread takes a state.
+
+        A ``local`` step changes no residual. An exception may end it without a call of ``end``.
+        """
         with self._changed:
-            self._in_step, self._failed = True, False
+            self._in_step, self._failed, self._is_local = True, False, local
             self._stepper = threading.get_ident()
             if _is_of_python(self._stepper):
                 self._trainer = self._stepper
@@ -44,8 +47,14 @@ class Stepping:
     def end(self, failed: bool = False) -> None:
         """The step is over. After a ``failed`` step, no state is complete."""
         with self._changed:
-            self._in_step, self._failed = failed, failed
+            self._in_step, self._failed, self._is_local = failed, failed, False
             self._changed.notify_all()
+
+    def abandon_local(self) -> None:
+        """Ends a local step that is under way."""
+        with self._changed:
+            if self._is_local:
+                self.end()
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -65,7 +74,8 @@ class Stepping:
 
         Raises ``MidStepError`` if that is impossible. With ``all_ranks``, the states of all ranks
         are requested. Other ranks may be in another step, so this also raises the error in a signal
-        handler and in a thread that does not train. """
+        handler and in a thread that does not train.
+        """
         thread = threading.get_ident()
         if all_ranks and (thread != self._trainer or in_signal_handler()):
             raise MidStepError(
@@ -76,6 +86,8 @@ class Stepping:
             waits = thread not in (self._trainer, self._stepper) and torch._C._current_graph_task_id() == -1
             if waits:
                 self._changed.wait_for(lambda: self._failed or not self._in_step, seconds)
+            if thread == self._stepper and not in_signal_handler():
+                self.abandon_local()
             if self._in_step or torch._C._current_graph_task_id() != -1:
                 what = "a step that failed" if self._failed else "a step under way, or one that an error ended"
                 raise MidStepError(
@@ -95,7 +107,8 @@ def in_signal_handler() -> bool:
     """Whether a Python signal handler is running in this thread.
 
     Python calls a handler with the interrupted frame. So one argument of the handler is the frame
-    that it returns to. """
+    that it returns to.
+    """
     frame = sys._getframe()
     while frame.f_back is not None:
         if any(one is frame.f_back for one in _arguments(frame)):

@@ -46,7 +46,8 @@ class OneBitAdam(torch.optim.Optimizer):
 
     ``betas``, ``eps`` and ``weight_decay`` are as in ``torch.optim.AdamW``. Second moments of
     float16 parameters are float32: in float16 they would be 0 for gradients below 0.005. Raises
-    ``ConfigError`` for values out of range. """
+    ``ConfigError`` for values out of range.
+    """
 
     def __init__(
         self,
@@ -97,7 +98,8 @@ class OneBitAdam(torch.optim.Optimizer):
         exchange, in place. A scale on a GPU stays there.
 
         Raises ``ConfigError`` outside a backward pass. Also raises it if ``grad`` already is the
-        exchanged momentum, to which a backward pass has added. """
+        exchanged momentum, to which a backward pass has added.
+        """
         groups = {id(one): group for group in self.param_groups for one in group["params"]}
         for parameter, gradient in zip(parameters, gradients):
             state: Dict[str, Any] = self.state.get(parameter, {})
@@ -214,7 +216,8 @@ def _largest_step(first: float, second: float) -> float:
     By the inequality of Cauchy and Schwarz, the momentum is at most (1-first) / sqrt((1-second) *
     (1 - first^2/second)) times the root of the second moment. Bias corrections make the bound
     smaller, since x + y >= 2 * sqrt(x * y) for the powers of first^2/second and second in it. There
-    is no bound if second <= first^2. """
+    is no bound if second <= first^2.
+    """
     left = second - first * first
     return (1.0 - first) * math.sqrt(second / ((1.0 - second) * left)) if left > 0.0 else math.inf
 
@@ -224,7 +227,8 @@ def _as_in_bucket(gradient: torch.Tensor, parameter: torch.nn.Parameter) -> torc
     parameter is dense. Complex numbers are pairs of reals.
 
     Hooks always get row-major gradients, so elements of a ``channels_last`` weight are at wrong
-    places. """
+    places.
+    """
     layout = as_reals(torch.empty_like(parameter, device="meta"))
     gradient = as_reals(gradient)
     return gradient.as_strided(layout.size(), layout.stride(), gradient.storage_offset())

@@ -11,7 +11,8 @@ class OfOneProcess:
     """An object with threads or connections. A forked process has a copy of it, without the
     threads.
 
-    Collecting the copy ends nothing: ending the connections would wait for the threads forever. """
+    Collecting the copy ends nothing: ending the connections would wait for the threads forever.
+    """
 
     def __init__(self) -> None:
         self._process = os.getpid()

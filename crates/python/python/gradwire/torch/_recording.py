@@ -42,7 +42,8 @@ class Recording:
 
     ``step`` runs forward and backward pass, and the optimizer. ``ranks`` has the methods of
     ``Alone``: all ranks begin a timed step together, and the slowest rank determines its time, as
-    in training. A rank that ``keeps`` no gradients runs the same steps. """
+    in training. A rank that ``keeps`` no gradients runs the same steps.
+    """
 
     def __init__(
         self, model: torch.nn.Module, step: Callable[[], Any], steps: int, ranks: Any, progress: Progress, keeps: bool = True
@@ -105,7 +106,8 @@ class Recording:
         """The seconds of a step that exchanges its buckets.
 
         ``exchange.post(bucket)`` sends the gradients of a bucket, a list of indices of parameters,
-        in the background; ``exchange.wait()`` waits for all of them, ahead of the optimizer. """
+        in the background; ``exchange.wait()`` waits for all of them, ahead of the optimizer.
+        """
         start = self._clock.now()
         for number in range(WARM_UP + TIMED):
             self._progress.step(number, WARM_UP + TIMED)

@@ -25,7 +25,8 @@ class Rendezvous:
 
     ``prefix`` is then a prefix of keys of the store that only these ranks use, for this call alone.
     The key ``count`` has the number of present ranks. It decides whether ranks have met, even if
-    one gives up while another arrives. """
+    one gives up while another arrives.
+    """
 
     def __init__(self, ranks: Sequence[int], caller: str, seconds: float) -> None:
         """Raises ``DeadlineError`` if ranks are missing after ``seconds``, ``ConfigError`` if one

@@ -40,7 +40,8 @@ class Restored:
     even by an error.
 
     Restores the values and places of parameters and buffers, their ``requires_grad``, the modes of
-    modules, and the state and settings of the optimizer. Gradients are None afterwards. """
+    modules, and the state and settings of the optimizer. Gradients are None afterwards.
+    """
 
     def __init__(self, model: torch.nn.Module, optimizer: Optional[Any]) -> None:
         self._undo = ExitStack()
@@ -148,7 +149,8 @@ def _optimizer_back(optimizer: Any) -> Callable[[], None]:
     """Copies the state and settings of an optimizer; returns a function that restores them.
 
     ``load_state_dict`` converts a state to the type of its parameter, so it is used only if an
-    optimizer overrides it. """
+    optimizer overrides it.
+    """
     if getattr(type(optimizer), "load_state_dict", None) is not torch.optim.Optimizer.load_state_dict:
         return partial(optimizer.load_state_dict, copy.deepcopy(optimizer.state_dict()))
     undo = ExitStack()

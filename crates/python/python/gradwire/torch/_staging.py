@@ -153,7 +153,8 @@ class Staging:
         memory.
 
         Returns the bucket's future, its values in main memory, a function to call when they have
-        been averaged, and a function to call before they are read. """
+        been averaged, and a function to call before they are read.
+        """
         # The other stream does not use the bucket before the averaging thread has waited for the
         # copy.
         divided = unscaled(tensor, scale, self._up, self._down)

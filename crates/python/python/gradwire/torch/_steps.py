@@ -21,7 +21,8 @@ class Steps:
     No step begins in the middle of a backward pass, although optimizers may run there.
 
     It does not matter whether autograd, reentrant checkpointing or a pipeline schedule calls the
-    reductions. """
+    reductions.
+    """
 
     def __init__(self, units: Sequence[Unit]) -> None:
         self._units = units
@@ -68,7 +69,8 @@ class Steps:
 
         All gathers of a unit for one step have the same number, and so the same random draws:
         before the forward passes of all micro-batches, again before their backward passes, and when
-        checkpointing repeats a forward pass. """
+        checkpointing repeats a forward pass.
+        """
         known = self._gathered.get(unit, -2)
         in_backward = torch._C._current_graph_task_id() != -1 and known >= 0
         if not in_backward and (unit in self._finished or not step - 1 <= known <= step):

@@ -22,7 +22,8 @@ class TimedAllGather(Communication):
     """The all-gather of a unit's parameters by ``present``, over gloo.
 
     Between two steps no rank waits for a message of gradwire: the ranks wait for this gather. Gloo
-    would wait for the whole timeout of the process group. """
+    would wait for the whole timeout of the process group.
+    """
 
     def __init__(self, handle: Sharded, unit: Unit, present: Any) -> None:
         super().__init__(handle, unit)

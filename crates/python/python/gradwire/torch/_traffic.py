@@ -16,7 +16,8 @@ def warn_of_more(reducer: _core.Reducer, plain_bytes: int, what: str, stacklevel
 
     Over n ranks, each rank sends in an all-reduce 2 (n - 1) / n times the size of the gradients. In
     an all-gather it sends n - 1 times the size of its message, in a scatter-reduce 2 (n - 1) / n
-    times. Of several stages, the warning names the one that sends most. """
+    times. Of several stages, the warning names the one that sends most.
+    """
     if reducer.rank > 0 or reducer.size < 2:
         return
     each = reducer.size / 2 if reducer.exchange == "all-gather" else 1.0

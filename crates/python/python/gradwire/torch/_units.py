@@ -98,7 +98,8 @@ class Unit:
         replaced in the group.
 
         FSDP2 does not pass this to its communication, so this wraps the function that FSDP2 calls
-        before it. Versions of PyTorch before 2.15 have no such function. """
+        before it. Versions of PyTorch before 2.15 have no such function.
+        """
         prepare = getattr(self.group, "_prepare_reduce_scatter_inputs", None)
         if prepare is None:
             return None
@@ -167,7 +168,8 @@ def _check_outside(model: torch.nn.Module, units: List[Unit]) -> None:
     averages it.
 
     Of the parameters of such modules, only ``ignored_params`` are not sharded. PyTorch does not
-    keep them, and their owner averages them. """
+    keep them, and their owner averages them.
+    """
     from torch.distributed.fsdp import FSDPModule
 
     inside = {id(parameter) for module in model.modules() if isinstance(module, FSDPModule) for parameter in module.parameters()}
@@ -223,7 +225,8 @@ def _shapes(unit: Unit) -> Iterator[Sequence[int]]:
     and gathers.
 
     Shards along another dimension are stacked, as FSDP2 sends them. Complex numbers are pairs of
-    reals. """
+    reals.
+    """
     for parameter, padded, of in zip(unit.parameters, unit.padded, unit.group.fsdp_params):
         stacked = (unit.ranks * padded[0], *padded[1:])
         vector = parameter.is_complex() and parameter.dim() == 1

@@ -89,7 +89,8 @@ class Compression(pl.Callback):
         Later checkpoints contain the states of all ranks without asking for them, and a later
         ``fit`` begins with them. If training ended with an error, there are no states: later
         checkpoints contain none, and a later ``fit`` begins with empty residuals, both with a
-        warning. """
+        warning.
+        """
         if self.handle is not None:
             if not self._failed:
                 self._saved = self.state_dict()
@@ -102,7 +103,8 @@ class Compression(pl.Callback):
         Lightning asks all ranks at the same time, even for a checkpoint that is saved after
         training. So the exchange ends only when the next training starts, with ``close``, or with
         this callback. After an error the result is empty, with a warning. The same holds in a
-        signal handler, as on preemption by SLURM, if the compressor keeps residuals. """
+        signal handler, as on preemption by SLURM, if the compressor keeps residuals.
+        """
         if self._read:
             return self._saved
         # Another callback may save a checkpoint before this one learns of the error.

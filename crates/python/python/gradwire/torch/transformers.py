@@ -32,7 +32,8 @@ class Compression(TrainerCallback):
         trainer.train()
 
     With ``fp16=True`` the Trainer's ``GradScaler`` is the ``scaler``, and ``on_nonfinite`` defaults
-    to ``"skip"``. A run of a single process goes on without compression, with a warning. """
+    to ``"skip"``. A run of a single process goes on without compression, with a warning.
+    """
 
     def __init__(self, trainer: Trainer, compressor: Any = "eden", **options: Any) -> None:
         self._trainer, self._compressor, self._options = trainer, compressor, options
