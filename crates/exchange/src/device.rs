@@ -8,10 +8,11 @@ use crate::error::refuse;
 /// A group of tensors on a device, such as a GPU, which computes and adds [device
 /// forms](gradwire::device) of messages.
 ///
-/// The device keeps the residuals; the reducer keeps the [arrays](gradwire::multi_round::KeptValues)
-/// of multi-round methods. In each step, [`forms`](Self::forms) is called first. With all-gather,
-/// [`add`](Self::add) follows for each rank; with all-reduce, [`addends`](Self::addends) for each
-/// round, and then [`add_means`](Self::add_means).
+/// The device keeps the residuals; the reducer keeps the
+/// [arrays](gradwire::multi_round::KeptValues) of multi-round methods. In each step,
+/// [`forms`](Self::forms) is called first. With all-gather, [`add`](Self::add) follows for each
+/// rank; with all-reduce, [`addends`](Self::addends) for each round, and then
+/// [`add_means`](Self::add_means).
 pub trait DeviceGroup {
     /// This rank's device form of each tensor, in the order of the group, once the device has
     /// computed them. A tensor that all-reduce averages in [rounds](gradwire::MultiRound) has no

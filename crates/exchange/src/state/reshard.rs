@@ -44,8 +44,8 @@ pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) ->
 /// optimizer's state, settings) comes from the old rank j modulo `states.len()`.
 ///
 /// This holds for equal weights, and not for hierarchical exchanges. With the same number of ranks
-/// and the same exchange, use each rank's own state, which is exact. [Check](crate::check_arrays) states
-/// that come from a file first.
+/// and the same exchange, use each rank's own state, which is exact. [Check](crate::check_arrays)
+/// states that come from a file first.
 ///
 /// # Panics
 /// If there are no states.
