@@ -144,7 +144,7 @@ impl Job {
         Ok(())
     }
 
-    /// A run in which rank 1 comes to harm in its third step.
+    /// A run in which rank 1 fails in its third step.
     fn harm(&mut self, how: &str, name: &str) -> Result<(), ExchangeError> {
         let servers = exchange(name).servers();
         let spec = if how == "differs" && self.world.rank() == 1 { "fp16" } else { "none" };

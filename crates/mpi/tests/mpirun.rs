@@ -1,5 +1,5 @@
-//! The checks of the exchanges with processes as ranks, and what happens when one of them comes to
-//! harm. Each process runs `examples/ranks.rs`.
+//! The checks of the exchanges with processes as ranks, and the errors of the other ranks when one
+//! fails. Each process runs `examples/ranks.rs`.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -120,10 +120,10 @@ fn matrix(name: &str, ranks: &[usize]) {
     }
 }
 
-/// Asserts that the other ranks name rank 1, in jobs where it comes to harm. The others go on after
+/// Asserts that the other ranks name rank 1 if it fails. The others continue after
 /// its end: otherwise the first rank that fails would end the rest before they print their errors.
 fn named(how: &str, expected: &str) {
-    let Some(open_mpi) = open_mpi("a job in which a rank comes to harm") else { return };
+    let Some(open_mpi) = open_mpi("a job in which a rank fails") else { return };
     // A rank with another configuration prints the error, too.
     let lines = if how == "differs" { 4 } else { 3 };
     for name in ["all-gather", "scatter-reduce", "hierarchical", "server"] {

@@ -19,8 +19,8 @@ use crate::{engine, output};
 ///
 /// With no flags: LeNet-5 on generated digits with four workers and a parameter server, in two to
 /// three minutes on two cores. With `--exchange all-gather` workers exchange as gradwire.torch does
-/// with eden and up to eight ranks. Prints tables and writes a report, one HTML file, with the runs
-/// beside it.
+/// with eden and up to eight ranks. Prints tables, and writes a report (one HTML file) and the runs
+/// to the same folder.
 #[derive(Debug, Args)]
 pub(crate) struct Compare {
     #[command(flatten)]

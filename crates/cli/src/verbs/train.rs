@@ -37,7 +37,7 @@ pub(crate) struct Train {
     /// Write a checkpoint to this file, at the end and when stopped
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// Also write it every so many steps; 0: only at the end and when stopped
+    /// Number of steps between checkpoints; 0: write one only at the end and when stopped
     #[arg(long, value_name = "STEPS", requires = "save", default_value_t = 0)]
     save_every: u64,
     /// The number of checkpoints to keep: FILE, the earlier FILE.1, and so on

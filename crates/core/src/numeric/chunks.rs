@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn any_sequence_of_chunks_gives_what_sorting_gives() {
         let (mut largest, mut rng) = (Largest::default(), Rng::new(1, 2, 3, 4, 5));
-        // Chunks of very different scales; coarse values, so many are equal.
+        // The scales of the chunks differ a lot. The values are coarse, so ties are common.
         for (at, scale) in [1.0, 1.0, 1e-3, 1e3, 0.0, 1.0, 1e-30, 1e30].into_iter().enumerate() {
             for levels in [4.0, 1e6] {
                 let value = |_| ((rng.uniform() - 0.5) * levels).round() * scale;

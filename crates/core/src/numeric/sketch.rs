@@ -286,7 +286,7 @@ mod tests {
         let elements = PART + 100;
         for rows in 1..=MAX_ROWS {
             let sketch = sketch(rows, 77);
-            // Few different values, so many are equal.
+            // There are few distinct values, so ties are common.
             let table: Vec<f32> = (0..sketch.len()).map(|i| (i * 7919 % 13) as f32 - 6.0).collect();
             for (at, found) in estimates(&sketch, &table, elements).into_iter().enumerate() {
                 assert_eq!(found, estimate(&sketch, &table, at as u64), "{rows} rows, {at}");
