@@ -229,12 +229,12 @@ mod tests {
         check_every_run_at_every_offset();
     }
 
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
     #[test]
     fn every_run_length_at_every_offset_with_fewer_instructions() {
-        use crate::kernels::testing::{Level, limited};
-        limited(Level::Baseline, check_every_run_at_every_offset);
-        limited(Level::Avx2, check_every_run_at_every_offset);
+        use crate::kernels::testing::{InstructionSet, limited};
+        for set in [InstructionSet::Plain, InstructionSet::Baseline, InstructionSet::Avx2] {
+            limited(set, check_every_run_at_every_offset);
+        }
     }
 
     #[test]

@@ -8,8 +8,8 @@ use core::arch::x86_64::*;
 use core::mem::MaybeUninit;
 
 use super::convert::{bf16_pattern, f16_pattern};
+use super::kernel;
 use super::room::{Room, Unwritten};
-use super::vectorised;
 
 /// Fills room with little-endian binary32 numbers. Returns the bits of the largest absolute value,
 /// as [`abs_max_bits`](super::abs_max_bits) does.
@@ -46,7 +46,7 @@ pub fn bf16_fill(values: &[f32], room: Room<'_>, streamed: bool) -> u32 {
 
 fn f32_stream(values: &[f32], out: &mut Unwritten) -> u32 {
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-    if super::level::Level::Avx2.is_used() && is_aligned(out) {
+    if super::level::has_avx2() && is_aligned(out) {
         // SAFETY: the processor has the instructions, and `out` is aligned.
         return unsafe { stream(values, out, streamed::f32s, f32_write) };
     }
@@ -64,7 +64,7 @@ fn f16_stream(values: &[f32], out: &mut Unwritten) -> u32 {
 
 fn bf16_stream(values: &[f32], out: &mut Unwritten) -> u32 {
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-    if super::level::Level::Avx2.is_used() && is_aligned(out) {
+    if super::level::has_avx2() && is_aligned(out) {
         // SAFETY: the processor has the instructions, and `out` is aligned.
         return unsafe { stream(values, out, streamed::bf16s, bf16_write) };
     }
@@ -245,7 +245,7 @@ fn largest_of(lanes: __m256i) -> u32 {
 
 fn f32_write(values: &[f32], out: &mut Unwritten) -> u32 {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
+    if super::level::has_avx2() {
         let (groups, rest) = values.as_chunks();
         let (done, left) = out.split_at_mut(64 * groups.len());
         // SAFETY: the processor has the instructions.
@@ -284,8 +284,8 @@ fn avx2_f32_write(values: &[[f32; 16]], out: &mut [[MaybeUninit<u8>; 64]]) -> u3
     largest_of(_mm256_max_epu32(largest[0], largest[1]))
 }
 
-vectorised! {
-    fn bf16_write / bf16_write_scalar(values: &[f32], out: &mut Unwritten) -> u32 {
+kernel! {
+    fn bf16_write(values: &[f32], out: &mut Unwritten) -> u32 {
         let mut largest = 0;
         for (x, out) in values.iter().zip(out.as_chunks_mut().0) {
             *out = bf16_pattern(*x).to_le_bytes().map(MaybeUninit::new);
@@ -297,7 +297,7 @@ vectorised! {
 
 fn f16_write(values: &[f32], out: &mut Unwritten) -> u32 {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx512.is_used() {
+    if super::level::has_avx512() {
         let (groups, rest) = values.as_chunks();
         let (done, left) = out.split_at_mut(32 * groups.len());
         // SAFETY: the processor has the instructions.

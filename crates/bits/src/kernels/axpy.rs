@@ -1,6 +1,6 @@
 //! Weighted sums of tensors.
 
-use super::vectorised;
+use super::kernel;
 
 /// `memory = beta·memory + gamma·gradient`, elementwise. Moves 12 bytes per element.
 ///
@@ -28,32 +28,32 @@ pub fn accumulate_to(out: &mut [f32], memory: &[f32], gradient: &[f32], beta: f3
     }
 }
 
-vectorised! {
-    fn add / add_scalar(memory: &mut [f32], gradient: &[f32]) {
+kernel! {
+    fn add(memory: &mut [f32], gradient: &[f32]) {
         for (m, g) in memory.iter_mut().zip(gradient) {
             *m += g;
         }
     }
 }
 
-vectorised! {
-    fn weigh / weigh_scalar(memory: &mut [f32], gradient: &[f32], beta: f32, gamma: f32) {
+kernel! {
+    fn weigh(memory: &mut [f32], gradient: &[f32], beta: f32, gamma: f32) {
         for (m, g) in memory.iter_mut().zip(gradient) {
             *m = beta * *m + gamma * g;
         }
     }
 }
 
-vectorised! {
-    fn add_to / add_to_scalar(out: &mut [f32], memory: &[f32], gradient: &[f32]) {
+kernel! {
+    fn add_to(out: &mut [f32], memory: &[f32], gradient: &[f32]) {
         for ((o, m), g) in out.iter_mut().zip(memory).zip(gradient) {
             *o = m + g;
         }
     }
 }
 
-vectorised! {
-    fn weigh_to / weigh_to_scalar(
+kernel! {
+    fn weigh_to(
         out: &mut [f32],
         memory: &[f32],
         gradient: &[f32],
@@ -66,19 +66,19 @@ vectorised! {
     }
 }
 
-vectorised! {
+kernel! {
     /// `out += weight·values`, elementwise, up to the shorter length. Moves 12 bytes per element.
-    pub fn add_scaled / add_scaled_scalar(out: &mut [f32], values: &[f32], weight: f32) {
+    pub fn add_scaled(out: &mut [f32], values: &[f32], weight: f32) {
         for (o, x) in out.iter_mut().zip(values) {
             *o += weight * x;
         }
     }
 }
 
-vectorised! {
+kernel! {
     /// `out += weight·x` with x = scale·value, limited to finite numbers, elementwise, up to the
     /// shorter length. A NaN stays a NaN. Moves 12 bytes per element.
-    pub fn add_limited / add_limited_scalar(
+    pub fn add_limited(
         out: &mut [f32],
         values: &[f32],
         scale: f32,
@@ -90,9 +90,9 @@ vectorised! {
     }
 }
 
-vectorised! {
+kernel! {
     /// `values = factor·values`, elementwise. Moves 8 bytes per element.
-    pub fn scale / scale_scalar(values: &mut [f32], factor: f32) {
+    pub fn scale(values: &mut [f32], factor: f32) {
         for x in values {
             *x *= factor;
         }

@@ -16,14 +16,14 @@ pub fn values_between(
     // The vector instructions write whole registers behind the last value.
     taken.reserve(values.len() + 32);
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx512.is_used() {
+    if super::level::has_avx512() {
         let (groups, rest) = values.as_chunks::<16>();
         // SAFETY: the processor has the features the function is compiled for.
         let above = unsafe { avx512::between(groups, side, [low, high], taken) };
         return above + values_between_scalar(rest, side, [low, high], taken);
     }
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
+    if super::level::has_avx2() {
         let (groups, rest) = values.as_chunks::<32>();
         // SAFETY: as above.
         let above = unsafe { avx2::between(groups, side, [low, high], taken) };

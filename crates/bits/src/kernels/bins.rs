@@ -4,14 +4,14 @@
 
 use alloc::vec::Vec;
 
-use super::vectorised;
+use super::kernel;
 
-vectorised! {
+kernel! {
     /// Appends the largest absolute value of each bin.
     ///
     /// # Panics
     /// If the length of a bin is 0.
-    pub fn bin_maxima / bin_maxima_scalar(values: &[f32], bin: usize, maxima: &mut Vec<f32>) {
+    pub fn bin_maxima(values: &[f32], bin: usize, maxima: &mut Vec<f32>) {
         for bin in values.chunks(bin) {
             let bits = bin.iter().map(|x| x.to_bits() & 0x7fff_ffff).max().unwrap_or(0);
             maxima.push(f32::from_bits(bits));
@@ -44,13 +44,13 @@ pub fn reaching(
 ) {
     assert!(values.len() == gradient.len() && near.limits.len() >= values.len().div_ceil(near.bin));
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx512.is_used() {
+    if super::level::has_avx512() {
         // SAFETY: the processor has the features the function is compiled for; the lengths are
         // equal.
         return unsafe { avx512::reaching(values, gradient, near, base, positions) };
     }
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
+    if super::level::has_avx2() {
         // SAFETY: as above.
         return unsafe { avx2::reaching(values, gradient, near, base, positions) };
     }

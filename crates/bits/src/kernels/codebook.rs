@@ -1,6 +1,6 @@
 //! Quantization to the nearest of 256 numbers, with a table indexed by the upper bits of a float.
 
-use super::vectorised;
+use super::kernel;
 
 /// The number of lower bits of a pattern that do not select the cell.
 const SHIFT: u32 = 17;
@@ -46,11 +46,11 @@ impl Codebook {
     }
 }
 
-vectorised! {
+kernel! {
     /// Writes the byte of the number nearest to each value times `inverse`, and leaves
     /// `value − numbers[byte]` in `values`. A tie rounds to the larger magnitude. A NaN may become
     /// any byte. Processes the shorter length.
-    pub fn nearest_residual / nearest_residual_scalar(
+    pub fn nearest_residual(
         values: &mut [f32],
         inverse: f32,
         book: &Codebook,
@@ -73,9 +73,9 @@ vectorised! {
     }
 }
 
-vectorised! {
+kernel! {
     /// Adds the number of each byte. Processes the shorter length.
-    pub fn numbers_add / numbers_add_scalar(
+    pub fn numbers_add(
         bytes: &[u16],
         numbers: &[f32; 256],
         out: &mut [f32],
@@ -90,7 +90,7 @@ vectorised! {
 /// Processes the shorter length.
 pub fn few_numbers_add(symbols: &[u16], numbers: &[f32; 8], out: &mut [f32]) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
+    if super::level::has_avx2() {
         let len = symbols.len().min(out.len());
         let ((groups, rest), (eights, last)) =
             (symbols[..len].as_chunks(), out[..len].as_chunks_mut());

@@ -4,7 +4,7 @@
 //! the first bit lowest; their number is in the lowest byte. To append a code to a word, shift the
 //! bits of the word right by the length of the code, and add the bits of the code with an "or".
 
-use super::vectorised;
+use super::kernel;
 use crate::group_writer::{Bits, Buffer};
 
 /// The most symbols that have short codes.
@@ -49,7 +49,7 @@ pub fn join_codes(symbols: &[[u16; 4]], codes: &ShortCodes, words: &mut [u64]) {
     let len = symbols.len().min(words.len());
     let (symbols, words) = (&symbols[..len], &mut words[..len]);
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx512.is_used() {
+    if super::level::has_avx512() {
         let ((groups, rest), (eights, last)) = (symbols.as_chunks(), words.as_chunks_mut());
         // SAFETY: the processor has the features the function is compiled for.
         unsafe { avx512::join_codes(groups, &codes.entries, eights) };
@@ -70,7 +70,7 @@ pub fn join_entries(entries: &[[u16; 4]], words: &mut [u64]) {
     let len = entries.len().min(words.len());
     let (entries, words) = (&entries[..len], &mut words[..len]);
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx512.is_used() {
+    if super::level::has_avx512() {
         let ((groups, rest), (eights, last)) = (entries.as_chunks(), words.as_chunks_mut());
         // SAFETY: the processor has the features the function is compiled for.
         unsafe { avx512::join_entries(groups, eights) };
@@ -96,11 +96,11 @@ fn joined(entries: [u16; 4]) -> u64 {
     code | width
 }
 
-vectorised! {
+kernel! {
     /// Writes the bits of words, after the bits that did not fill a byte, as far as they fill
     /// bytes; returns the number of bytes. Each word starts where the previous one ends, so each
     /// shift by a length delays all words after it. With BMI2 a shift is one instruction.
-    pub(crate) fn pack_words / packed(words: &[u64], bits: &mut Bits, buffer: &mut Buffer) -> usize {
+    pub(crate) fn pack_words(words: &[u64], bits: &mut Bits, buffer: &mut Buffer) -> usize {
         bits.pack(words.iter().map(|&word| (word, word)), buffer)
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::vectorised;
+use super::kernel;
 
 /// The values that a threshold t ≥ 0 selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub fn compact_beyond(
     taken: &mut Vec<f32>,
 ) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx512.is_used() {
+    if super::level::has_avx512() {
         let (groups, rest) = values.as_chunks_mut::<16>();
         let after = base.wrapping_add(16 * groups.len() as u32);
         // SAFETY: the processor has the features the function is compiled for.
@@ -46,7 +46,7 @@ pub fn compact_beyond(
         return compact_beyond_scalar(rest, side, threshold, after, positions, taken);
     }
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
+    if super::level::has_avx2() {
         let (groups, rest) = values.as_chunks_mut::<32>();
         let after = base.wrapping_add(32 * groups.len() as u32);
         // SAFETY: as above.
@@ -184,9 +184,9 @@ mod avx2 {
     }
 }
 
-vectorised! {
+kernel! {
     /// The number of elements with |value| above `threshold`.
-    pub fn count_above / count_above_scalar(values: &[f32], threshold: f32) -> usize {
+    pub fn count_above(values: &[f32], threshold: f32) -> usize {
         let mut count = 0;
         for stretch in values.chunks(1 << 20) {
             count += stretch.iter().map(|x| u32::from(x.abs() > threshold)).sum::<u32>() as usize;

@@ -3,7 +3,7 @@
 //! Conversion to 16 bits rounds to nearest, ties to even, and saturates: a value that would become
 //! infinity becomes the largest finite number of its sign. Conversion from 16 bits is exact.
 
-use super::vectorised;
+use super::kernel;
 
 /// Converts groups of eight elements with the processor's instructions for binary16, if it has
 /// them. Returns the remaining elements.
@@ -29,7 +29,7 @@ macro_rules! by_instruction {
 /// Whether the instructions for binary16 are used.
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 pub(super) fn has_f16c() -> bool {
-    super::level::Level::Avx2.is_used() && std::is_x86_feature_detected!("f16c")
+    super::level::has_avx2() && std::is_x86_feature_detected!("f16c")
 }
 
 /// The largest finite binary16.
@@ -65,38 +65,38 @@ pub fn f32_to_f16(values: &[f32], out: &mut [u16]) {
     }
 }
 
-vectorised! {
+kernel! {
     /// Converts bfloat16 patterns to `f32`, up to the shorter length.
-    pub fn bf16_to_f32 / bf16_to_f32_scalar(patterns: &[u16], out: &mut [f32]) {
+    pub fn bf16_to_f32(patterns: &[u16], out: &mut [f32]) {
         for (&pattern, out) in patterns.iter().zip(out) {
             *out = bf16_value(pattern);
         }
     }
 }
 
-vectorised! {
+kernel! {
     /// Adds `weight` times the numbers of little-endian bfloat16 patterns to `out`, up to the
     /// shorter length. Moves 10 bytes per element.
-    pub fn bf16_add / bf16_add_scalar(patterns: &[u8], weight: f32, out: &mut [f32]) {
+    pub fn bf16_add(patterns: &[u8], weight: f32, out: &mut [f32]) {
         for (bytes, out) in patterns.as_chunks::<2>().0.iter().zip(out) {
             *out += weight * bf16_value(u16::from_le_bytes(*bytes));
         }
     }
 }
 
-vectorised! {
+kernel! {
     /// Converts `f32` values to bfloat16 patterns, up to the shorter length.
-    pub fn f32_to_bf16 / f32_to_bf16_scalar(values: &[f32], out: &mut [u16]) {
+    pub fn f32_to_bf16(values: &[f32], out: &mut [u16]) {
         for (x, out) in values.iter().zip(out) {
             *out = bf16_pattern(*x);
         }
     }
 }
 
-vectorised! {
+kernel! {
     /// Adds `weight` times little-endian binary32 numbers to `out`, up to the shorter length. Moves
     /// 12 bytes per element.
-    pub fn f32_add / f32_add_scalar(numbers: &[u8], weight: f32, out: &mut [f32]) {
+    pub fn f32_add(numbers: &[u8], weight: f32, out: &mut [f32]) {
         for (bytes, out) in numbers.as_chunks::<4>().0.iter().zip(out) {
             *out += weight * f32::from_le_bytes(*bytes);
         }

@@ -12,7 +12,7 @@ pub fn copy(values: &[f32], out: &mut [f32]) {
     let len = values.len().min(out.len());
     let (values, out) = (&values[..len], &mut out[..len]);
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
+    if super::level::has_avx2() {
         let ((groups, rest), (places, last)) = (values.as_chunks(), out.as_chunks_mut());
         // SAFETY: the processor has the instructions.
         unsafe { avx2_copy(groups, places) };

@@ -1,23 +1,23 @@
 //! Several small numbers as the digits of one.
 
-use super::vectorised;
+use super::kernel;
 
-vectorised! {
+kernel! {
     /// Adds `factor` times each digit to the number at its place, modulo 2^16. Processes the
     /// shorter length.
-    pub(crate) fn add_digits / add_digits_scalar(numbers: &mut [u16], digits: &[u16], factor: u16) {
+    pub(crate) fn add_digits(numbers: &mut [u16], digits: &[u16], factor: u16) {
         for (number, &digit) in numbers.iter_mut().zip(digits) {
             *number = number.wrapping_add(digit.wrapping_mul(factor));
         }
     }
 }
 
-vectorised! {
+kernel! {
     /// Divides each number by `base`, and writes the remainder, its last digit. Processes the
     /// shorter length.
     ///
     /// Exact for numbers below 2^10 and bases from 2 to 64; otherwise the result is unspecified.
-    pub(crate) fn take_digits / take_digits_scalar(numbers: &mut [u16], base: u16, digits: &mut [u16]) {
+    pub(crate) fn take_digits(numbers: &mut [u16], base: u16, digits: &mut [u16]) {
         // Rounded up: the quotient is exact while the number times base − 1 is below 2^16.
         let inverse = (1u32 << 16).div_ceil(u32::from(base.max(1))) as u16;
         for (number, digit) in numbers.iter_mut().zip(digits) {

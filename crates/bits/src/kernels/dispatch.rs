@@ -1,36 +1,58 @@
-//! Selects the instruction set of kernels that are plain loops.
+//! Compiles a kernel for each instruction set, and selects one at run time.
 
-/// Defines a kernel from a plain loop. The second name is the scalar twin, which is the loop
-/// itself. The first name is the entry, which runs the same loop compiled for AVX-512 or AVX2, and
-/// BMI2, if the processor has them.
-macro_rules! vectorised {
-    ($(#[$meta:meta])* $vis:vis fn $name:ident / $twin:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
-        #[inline(always)]
-        fn $twin($($arg: $type),*) $(-> $result)? $body
+/// Runs an expression compiled for the processor's instruction set. `$simd` is the set's token, of
+/// a type that implements `fearless_simd::Simd`; functions in the expression that are to be
+/// compiled for the set, too, are `#[inline(always)]`.
+macro_rules! dispatch {
+    ($simd:ident => $run:expr) => {{
+        let level = $crate::kernels::level::used();
+        #[cfg(target_arch = "x86_64")]
+        {
+            // Not SSE4.2, which hardly any kernel would gain by.
+            if let Some($simd) = level.as_avx512() {
+                fearless_simd::Simd::vectorize($simd, #[inline(always)] || $run)
+            } else if let Some($simd) = level.as_avx2() {
+                fearless_simd::Simd::vectorize($simd, #[inline(always)] || $run)
+            } else {
+                let $simd = level.as_sse2().expect("x86-64 includes SSE2");
+                $run
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        fearless_simd::dispatch!(level, $simd => $run)
+    }};
+}
+pub(super) use dispatch;
 
+/// Defines kernels: functions that are compiled for each instruction set.
+///
+/// - `fn name(arguments) { … }` is a plain loop, which the compiler turns into vector instructions.
+/// - `fn name / plain(simd, arguments) { … }` uses vectors of the set's token `simd`, of type `S`.
+///   The function `plain` is the same kernel as a plain loop, for the elements after the last whole
+///   vector, and for tests, which compare both.
+macro_rules! kernel {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?)
+        $(-> $result:ty)? $body:block) => {
         $(#[$meta])*
         $vis fn $name($($arg: $type),*) $(-> $result)? {
-            #[cfg(all(target_arch = "x86_64", feature = "std"))]
-            {
-                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt,lzcnt,bmi1,bmi2")]
-                fn avx512($($arg: $type),*) $(-> $result)? {
-                    $twin($($arg),*)
-                }
-                #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
-                fn avx2($($arg: $type),*) $(-> $result)? {
-                    $twin($($arg),*)
-                }
-                if $crate::kernels::level::Level::Avx512.is_used() {
-                    // SAFETY: the processor has the features the function is compiled for.
-                    return unsafe { avx512($($arg),*) };
-                }
-                if $crate::kernels::level::Level::Avx2.is_used() {
-                    // SAFETY: as above.
-                    return unsafe { avx2($($arg),*) };
-                }
+            #[inline(always)]
+            fn run($($arg: $type),*) $(-> $result)? $body
+            $crate::kernels::dispatch::dispatch!(_simd => run($($arg),*))
+        }
+    };
+    ($(#[$meta:meta])* $vis:vis fn $name:ident / $plain:ident(
+        $simd:ident $(, $arg:ident: $type:ty)* $(,)?
+    ) $(-> $result:ty)? $body:block) => {
+        $(#[$meta])*
+        $vis fn $name($($arg: $type),*) $(-> $result)? {
+            #[inline(always)]
+            fn run<S: fearless_simd::Simd>($simd: S $(, $arg: $type)*) $(-> $result)? $body
+            #[cfg(any(test, feature = "testing"))]
+            if $crate::kernels::level::is_plain() {
+                return $plain($($arg),*);
             }
-            $twin($($arg),*)
+            $crate::kernels::dispatch::dispatch!($simd => run($simd $(, $arg)*))
         }
     };
 }
-pub(super) use vectorised;
+pub(super) use kernel;

@@ -1,16 +1,16 @@
 //! Random selection of elements with probability proportional to their magnitude.
 
-use super::vectorised;
+use super::kernel;
 
 /// The largest f32 below 2³¹.
 const BELOW_ONE: f32 = 2_147_483_520.0;
 
-vectorised! {
+kernel! {
     /// Writes each drawn value x, and 0 for the others. x is drawn with probability |x| / level (1
     /// from the level up): if u·level < |x|, where u is the upper 31 bits of its random word as a
     /// fraction in [0, 1), rounded to 24 significant bits. Below 2⁻¹²⁶ u·level, and thus the
     /// probability, is rounded to a multiple of 2⁻¹⁴⁹. Processes the shortest length.
-    pub fn drawn / drawn_scalar(values: &[f32], level: f32, random: &[u32], out: &mut [f32]) {
+    pub fn drawn(values: &[f32], level: f32, random: &[u32], out: &mut [f32]) {
         for ((x, word), out) in values.iter().zip(random).zip(out) {
             // The largest word would be rounded to 1.
             let u = ((word >> 1) as i32 as f32).min(BELOW_ONE) * (1.0 / 2_147_483_648.0);
@@ -20,10 +20,10 @@ vectorised! {
     }
 }
 
-vectorised! {
+kernel! {
     /// The sum of the absolute values up to `limit`, and the number of the others. The sum is in
     /// double precision and sixteen lanes, added from first to last on every processor.
-    pub fn sum_up_to / sum_up_to_scalar(values: &[f32], limit: f32) -> (f64, usize) {
+    pub fn sum_up_to(values: &[f32], limit: f32) -> (f64, usize) {
         let (mut sums, mut above) = ([0f64; 16], [0u32; 16]);
         let (groups, rest) = values.as_chunks::<16>();
         for group in groups {

@@ -5,7 +5,7 @@
 
 use core::mem;
 
-use super::vectorised;
+use super::kernel;
 use crate::gap_code::gap_code;
 use crate::group_writer::GROUP_BITS;
 
@@ -14,11 +14,11 @@ pub(crate) const JOINED: usize = 256;
 /// The most bits of a code that is joined to another.
 pub(crate) const SHORT: u32 = GROUP_BITS / 2;
 
-vectorised! {
+kernel! {
     /// Writes the codes of each two positions as a [word](super::codes), or 0 if one of them has
     /// more than [`SHORT`] bits. With an odd number of positions, the last has no word. `next` is
     /// the least possible first position. Returns whether all positions increase from there.
-    pub(crate) fn join_gaps / joined(
+    pub(crate) fn join_gaps(
         next: u64,
         positions: &[u32],
         parameter: u32,
@@ -58,9 +58,9 @@ fn gap(before: u32, position: u32) -> u32 {
     position.wrapping_sub(before).wrapping_sub(1)
 }
 
-vectorised! {
+kernel! {
     /// The number of ones in the codes of increasing positions, all at least `next`.
-    pub(crate) fn ones_of_gaps / ones_of(next: u64, positions: &[u32], parameter: u32) -> u64 {
+    pub(crate) fn ones_of_gaps(next: u64, positions: &[u32], parameter: u32) -> u64 {
         let gaps = positions.array_windows().map(|&[before, position]| gap(before, position));
         let ones = gaps.map(|gap| u64::from(gap >> parameter));
         let first = positions.first().map_or(0, |&first| (u64::from(first) - next) >> parameter);
@@ -83,11 +83,11 @@ pub(crate) struct Place {
     pub(crate) next: u64,
 }
 
-vectorised! {
+kernel! {
     /// Reads positions below `universe`, and returns their number. Stops before a code that is
     /// longer than a window, ends past the bytes or gives a position past the universe, or up to
     /// [`BETWEEN`] codes earlier.
-    pub(crate) fn read_gaps / gaps_read(
+    pub(crate) fn read_gaps(
         bytes: &[u8],
         parameter: u32,
         universe: u64,

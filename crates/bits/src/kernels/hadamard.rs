@@ -1,6 +1,6 @@
 //! The Walsh–Hadamard transform, and random signs.
 
-use super::vectorised;
+use super::kernel;
 
 /// Elements transformed within a register.
 const GROUP: usize = 16;
@@ -87,7 +87,7 @@ fn transform(values: &mut [f32]) {
 /// Transforms each group.
 fn within_groups(groups: &mut [[f32; GROUP]]) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
+    if super::level::has_avx2() {
         // SAFETY: as above.
         return unsafe { avx2::within_groups(groups) };
     }
@@ -96,9 +96,9 @@ fn within_groups(groups: &mut [[f32; GROUP]]) {
     }
 }
 
-vectorised! {
+kernel! {
     /// The rest of the transform after each group is transformed.
-    fn across_groups / across_groups_scalar(values: &mut [f32]) {
+    fn across_groups(values: &mut [f32]) {
         let mut half = GROUP;
         // Two steps per read of the elements.
         while 4 * half <= values.len() {
@@ -146,7 +146,7 @@ mod avx512 {
 
     /// Whether these kernels are used: for at least a register of elements.
     pub(super) fn takes(values: &[f32]) -> bool {
-        values.len() >= LANES && super::super::level::Level::Avx512.is_used()
+        values.len() >= LANES && super::super::level::has_avx512()
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
@@ -337,9 +337,9 @@ mod avx2 {
     }
 }
 
-vectorised! {
+kernel! {
     /// Flips the sign of element i if bit i mod 32 of word i / 32 is 1.
-    fn flip_signs / flip_signs_scalar(values: &mut [f32], words: &[u32]) {
+    fn flip_signs(values: &mut [f32], words: &[u32]) {
         for (values, word) in values.chunks_mut(32).zip(words) {
             for (at, value) in (0u32..).zip(values) {
                 *value = f32::from_bits(value.to_bits() ^ (word >> at & 1) << 31);
@@ -348,10 +348,10 @@ vectorised! {
     }
 }
 
-vectorised! {
+kernel! {
     /// Writes for each value the number of `limits` that the absolute value times `inverse`
     /// reaches, plus `below` if the value is negative. Processes the shorter length.
-    pub fn limits_reached / limits_reached_scalar(
+    pub fn limits_reached(
         values: &[f32],
         inverse: f32,
         limits: &[f32],

@@ -1,15 +1,15 @@
 //! Hashing of numbers to bins, and to columns of a sketch.
 
-use super::vectorised;
+use super::kernel;
 
-vectorised! {
+kernel! {
     /// Writes the bin, below `bins`, of each key: a pseudo-random function of key and seed.
     /// Processes the shorter length. In wrapping 32-bit arithmetic x = (key ⊕ seed) · 0x9e3779b1, x
     /// ← (x ⊕ (x >> 15)) · 0x85ebca77, x ← x ⊕ (x >> 13); the bin is (x >> 16) · bins >> 16.
     ///
     /// # Panics
     /// If `bins` is 0.
-    pub fn hashed / hashed_scalar(keys: &[u32], seed: u32, bins: u16, out: &mut [u16]) {
+    pub fn hashed(keys: &[u32], seed: u32, bins: u16, out: &mut [u16]) {
         assert!(bins > 0, "the number of bins is 0");
         for (out, key) in out.iter_mut().zip(keys) {
             let x = (key ^ seed).wrapping_mul(0x9e37_79b1);
@@ -20,12 +20,12 @@ vectorised! {
     }
 }
 
-vectorised! {
+kernel! {
     /// Writes a column, below `columns`, and a sign, 0 or the sign bit of a float, for each of
     /// successive elements. With h the upper half of the element's 64-bit hash, the column is h ·
     /// columns >> 32, and the sign is the lowest bit of h. The first element has the hash `hash`;
     /// it grows by `factor` from one element to the next, wrapping. Processes the shorter length.
-    pub fn columns_and_signs / columns_and_signs_scalar(
+    pub fn columns_and_signs(
         hash: u64,
         factor: u64,
         columns: u32,

@@ -1,16 +1,16 @@
 //! Uniform 8-bit quantization.
 
-use super::vectorised;
+use super::kernel;
 
 /// 1.5·2^23: adding it to a number of magnitude below 2^22 rounds the number to an integer, ties to
 /// even, in the low bits of the sum. A cast from float to integer saturates and costs fourteen
 /// times as much.
 const ROUND: f32 = 12_582_912.0;
 
-vectorised! {
+kernel! {
     /// Quantizes `values` to `q = round(value·inverse)`, clamped to ±127, and leaves
     /// `value − q·step` in `values`; a NaN may become any q. Processes the shorter length.
-    pub fn int8_residual / int8_residual_scalar(
+    pub fn int8_residual(
         values: &mut [f32],
         inverse: f32,
         step: f32,
@@ -24,9 +24,9 @@ vectorised! {
     }
 }
 
-vectorised! {
+kernel! {
     /// Quantizes as [`int8_residual`] does, but leaves the values unchanged.
-    pub fn int8_levels / int8_levels_scalar(values: &[f32], inverse: f32, out: &mut [i8]) {
+    pub fn int8_levels(values: &[f32], inverse: f32, out: &mut [i8]) {
         for (x, out) in values.iter().zip(out) {
             *out = rounded(*x * inverse).to_bits() as u8 as i8;
         }
@@ -41,9 +41,9 @@ fn rounded(scaled: f32) -> f32 {
     scaled + ROUND
 }
 
-vectorised! {
+kernel! {
     /// `out += step·q`, elementwise, up to the shorter length.
-    pub fn int8_add / int8_add_scalar(quantized: &[i8], step: f32, out: &mut [f32]) {
+    pub fn int8_add(quantized: &[i8], step: f32, out: &mut [f32]) {
         for (&q, out) in quantized.iter().zip(out) {
             *out += step * f32::from(q);
         }

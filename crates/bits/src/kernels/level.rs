@@ -1,70 +1,69 @@
-//! The instruction sets for which kernels are compiled.
+//! The instruction set that kernels use, chosen at run time.
 
-use std::sync::LazyLock;
+#[cfg(any(test, feature = "testing"))]
+use core::cell::Cell;
 
-/// An instruction set of x86-64; each includes the previous ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(dead_code, unreachable_pub, reason = "the feature `testing` exports and constructs it")]
-pub enum Level {
-    /// The instructions of every processor: the scalar twins.
-    Baseline,
-    /// AVX2, with the earlier or simultaneous POPCNT, LZCNT, BMI1 and BMI2.
-    Avx2,
-    /// The AVX-512 subsets F, BW, DQ and VL (from Skylake-X and Zen 4 on).
-    Avx512,
-    /// Also VBMI and VBMI2, which permute and compress bytes (from Ice Lake and Zen 4 on).
-    Vbmi2,
+pub(crate) use fearless_simd::Level;
+
+use crate::instruction_set::InstructionSet;
+
+/// The widest instruction set that this processor has and that `GRADWIRE_SIMD` allows.
+#[cfg(feature = "std")]
+static WIDEST: std::sync::LazyLock<Level> =
+    std::sync::LazyLock::new(|| within(Level::new(), InstructionSet::allowed()));
+
+/// The instruction set that kernels use here.
+#[inline]
+pub(crate) fn used() -> Level {
+    // Kernels on a few hundred elements ask too often for repeated detection.
+    #[cfg(feature = "std")]
+    let widest = *WIDEST;
+    #[cfg(not(feature = "std"))]
+    let widest = Level::baseline();
+    #[cfg(any(test, feature = "testing"))]
+    let widest = within(widest, LIMIT.get());
+    widest
 }
 
-/// The widest that this processor has.
-static WIDEST: LazyLock<Level> = LazyLock::new(Level::detected);
-
-impl Level {
-    /// Whether kernels use these instructions: the processor has them, and no test forbids them.
-    #[inline]
-    pub(crate) fn is_used(self) -> bool {
-        #[cfg(any(test, feature = "testing"))]
-        if self > limit::LIMIT.get() {
-            return false;
-        }
-        // Kernels on a few hundred elements ask too often for repeated detection.
-        self <= *WIDEST
+/// The widest instructions of `level` that `limit` includes.
+fn within(level: Level, limit: InstructionSet) -> Level {
+    #[cfg(target_arch = "x86_64")]
+    if limit < InstructionSet::Avx512
+        && let Some(avx2) = level.as_avx2()
+    {
+        return if limit < InstructionSet::Avx2 { Level::baseline() } else { Level::Avx2(avx2) };
     }
-
-    /// The widest that this processor has, by detection.
-    fn detected() -> Self {
-        use std::is_x86_feature_detected as has;
-
-        if !(has!("avx2") && has!("popcnt") && has!("lzcnt") && has!("bmi1") && has!("bmi2")) {
-            Level::Baseline
-        } else if !(has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl")) {
-            Level::Avx2
-        } else if !(has!("avx512vbmi") && has!("avx512vbmi2")) {
-            Level::Avx512
-        } else {
-            Level::Vbmi2
-        }
-    }
+    let _ = limit;
+    level
 }
 
 #[cfg(any(test, feature = "testing"))]
-mod limit {
-    use core::cell::Cell;
-
-    use super::Level;
-
-    std::thread_local! {
-        pub(super) static LIMIT: Cell<Level> = const { Cell::new(Level::Vbmi2) };
-    }
-
-    /// Runs `f`. Kernels in this thread use at most the instructions of `level`, and only those
-    /// that the processor has.
-    pub fn limited<T>(level: Level, f: impl FnOnce() -> T) -> T {
-        let before = LIMIT.replace(level);
-        let result = f();
-        LIMIT.set(before);
-        result
-    }
+std::thread_local! {
+    static LIMIT: Cell<InstructionSet> = const { Cell::new(InstructionSet::WIDEST) };
 }
+
+/// Runs `f`. Kernels in this thread use at most the instructions of `limit`, and only those that
+/// the processor has.
 #[cfg(any(test, feature = "testing"))]
-pub use limit::limited;
+pub fn limited<T>(limit: InstructionSet, f: impl FnOnce() -> T) -> T {
+    let before = LIMIT.replace(limit);
+    let result = f();
+    LIMIT.set(before);
+    result
+}
+
+/// Whether this thread runs the plain loops that tests compare kernels with.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn is_plain() -> bool {
+    LIMIT.get() == InstructionSet::Plain
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn has_avx512() -> bool {
+    used().as_avx512().is_some()
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn has_avx2() -> bool {
+    used().as_avx2().is_some()
+}

@@ -1,6 +1,6 @@
 //! Stochastic rounding to evenly spaced levels; the expectation is the value.
 
-use super::vectorised;
+use super::kernel;
 
 /// A range of evenly spaced levels.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,7 +22,7 @@ const ROUND: f32 = 12_582_912.0;
 /// 2^24: the number of fractions in the upper bits of a random word.
 const FRACTIONS: f32 = 16_777_216.0;
 
-vectorised! {
+kernel! {
     /// Quantizes `values` to level ⌊t⌋ or ⌊t⌋ + 1 with t = value·inverse, clipped to the lowest and
     /// the highest level. Chooses the upper level if the upper 24 bits of a random word, as a
     /// number in [0, 1), are below t − ⌊t⌋. Writes levels counted from the lowest one. A NaN
@@ -30,7 +30,7 @@ vectorised! {
     ///
     /// t has a precision of 2⁻²⁴: with 8-bit levels it is first rounded towards zero to a multiple
     /// of 2⁻²⁴; otherwise t − ⌊t⌋ is rounded to an f32.
-    pub fn stochastic_levels / stochastic_levels_scalar(
+    pub fn stochastic_levels(
         values: &[f32],
         levels: Levels,
         random: &[u32],
@@ -75,10 +75,10 @@ pub fn levels_off(values: &mut [f32], symbols: &[u16], levels: Levels) {
     levels_add(symbols, levels.least, -levels.step, values);
 }
 
-vectorised! {
+kernel! {
     /// Adds `step` times each level; levels are counted from `least`, an integer. Processes the
     /// shorter length.
-    pub fn levels_add / levels_add_scalar(symbols: &[u16], least: f32, step: f32, out: &mut [f32]) {
+    pub fn levels_add(symbols: &[u16], least: f32, step: f32, out: &mut [f32]) {
         for (&symbol, out) in symbols.iter().zip(out) {
             *out += step * (f32::from(symbol) + least);
         }

@@ -29,7 +29,6 @@ mod gaps;
 mod hadamard;
 mod hash;
 mod int8;
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
 pub(crate) mod level;
 mod levels;
 mod natural;
@@ -58,10 +57,10 @@ mod uniform;
 mod width;
 mod zero_run;
 
-#[cfg(all(any(test, feature = "testing"), target_arch = "x86_64", feature = "std"))]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-use dispatch::vectorised;
+use dispatch::kernel;
 
 // A test reads the names of the kernels from these lines; do not break them.
 pub use append::{bf16_fill, f16_fill, f32_fill};

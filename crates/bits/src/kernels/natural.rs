@@ -4,20 +4,20 @@
 //! m its lowest 23 bits. This also holds for subnormals, between 0 and the smallest normal number,
 //! so rounding is an integer addition to the pattern.
 
-use super::vectorised;
+use super::kernel;
 
 /// The exponent of the largest power of two.
 const LARGEST: u32 = 254;
 const MANTISSA: u32 = 23;
 const SIGN: u32 = 1 << 31;
 
-vectorised! {
+kernel! {
     /// Rounds each value to a power of two or zero; the upper 23 bits of a random word decide. It
     /// rounds away from zero with the probability that makes the value the expectation. A value
     /// that would become 2^128 becomes 2^127. Writes the rounded values, with zeros positive, and
     /// their biased exponents, and leaves the rounding errors in `values`. Processes the shortest
     /// length.
-    pub fn natural_residual / natural_residual_scalar(
+    pub fn natural_residual(
         values: &mut [f32],
         random: &[u32],
         rounded: &mut [f32],
@@ -46,13 +46,13 @@ pub fn natural_add(exponents: &[u16], signs: &[u8], weight: f32, out: &mut [f32]
     let (exponents, out) = (&exponents[..len], &mut out[..len]);
     let signs = &signs[..len.div_ceil(8)];
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx512.is_used() {
+    if super::level::has_avx512() {
         let (whole, last) = (exponents.as_chunks::<16>(), out.as_chunks_mut::<16>());
         let (packed, rest) = signs.split_at(2 * whole.0.len());
         // SAFETY: the processor has the features the function is compiled for.
         unsafe { avx512::add(whole.0, packed.as_chunks().0, weight, last.0) };
         return natural_add_scalar(whole.1, rest, weight, last.1);
-    } else if super::level::Level::Avx2.is_used() {
+    } else if super::level::has_avx2() {
         let (whole, last) = (exponents.as_chunks::<8>(), out.as_chunks_mut::<8>());
         let (packed, rest) = signs.split_at(whole.0.len());
         // SAFETY: as above.
@@ -75,12 +75,12 @@ pub fn negative_zeros(exponents: &[u16], signs: &[u8]) -> bool {
     let eights = (exponents.len() / 8).min(signs.len());
     let (exponents, signs) = (&exponents[..8 * eights], &signs[..eights]);
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx512.is_used() {
+    if super::level::has_avx512() {
         let (whole, packed) = (exponents.as_chunks::<32>(), signs.as_chunks::<4>());
         // SAFETY: the processor has the features the function is compiled for.
         let found = unsafe { avx512::negative_zeros(whole.0, packed.0) };
         return found | negative_zeros_scalar(whole.1, packed.1);
-    } else if super::level::Level::Avx2.is_used() {
+    } else if super::level::has_avx2() {
         let (whole, packed) = (exponents.as_chunks::<16>(), signs.as_chunks::<2>());
         // SAFETY: as above.
         let found = unsafe { avx2::negative_zeros(whole.0, packed.0) };

@@ -1,17 +1,17 @@
 //! Integers from −7 to 7, two in a byte.
 
-use super::vectorised;
+use super::kernel;
 
 /// Added to each number, so none is negative.
 const BIAS: i8 = 8;
 
-vectorised! {
+kernel! {
     /// Packs numbers from −8 to 7, the first of each two in the low half of a byte. An odd last
     /// number shares its byte with a 0.
     ///
     /// # Panics
     /// If `bytes` is not half as long as `numbers`, rounded up.
-    pub fn pack_nibbles / pack_nibbles_scalar(numbers: &[i8], bytes: &mut [u8]) {
+    pub fn pack_nibbles(numbers: &[i8], bytes: &mut [u8]) {
         assert_eq!(bytes.len(), numbers.len().div_ceil(2));
         let nibble = |number: i8| number.wrapping_add(BIAS) as u8 & 15;
         let (pairs, rest) = numbers.as_chunks::<2>();
@@ -24,12 +24,12 @@ vectorised! {
     }
 }
 
-vectorised! {
+kernel! {
     /// The reverse of [`pack_nibbles`].
     ///
     /// # Panics
     /// If `bytes` is not half as long as `numbers`, rounded up.
-    pub fn unpack_nibbles / unpack_nibbles_scalar(bytes: &[u8], numbers: &mut [i8]) {
+    pub fn unpack_nibbles(bytes: &[u8], numbers: &mut [i8]) {
         assert_eq!(bytes.len(), numbers.len().div_ceil(2));
         let (pairs, rest) = numbers.as_chunks_mut::<2>();
         for (pair, byte) in pairs.iter_mut().zip(bytes) {
@@ -41,9 +41,9 @@ vectorised! {
     }
 }
 
-vectorised! {
+kernel! {
     /// Whether a byte has a half of 0, which stands for −8.
-    pub fn has_empty_nibble / has_empty_nibble_scalar(bytes: &[u8]) -> bool {
+    pub fn has_empty_nibble(bytes: &[u8]) -> bool {
         bytes.iter().fold(false, |found, &byte| found | (byte & 15 == 0) | (byte < 16))
     }
 }

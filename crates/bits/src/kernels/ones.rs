@@ -11,13 +11,13 @@ pub fn ones(bits: &[u8], base: u32, positions: &mut Vec<u32>) {
     let (words, rest) = bits.as_chunks();
     let after = base.wrapping_add(WORD.wrapping_mul(words.len() as u32));
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx512.is_used() {
+    if super::level::has_avx512() {
         // SAFETY: the processor has the features the function is compiled for.
         unsafe { avx512::ones(words, base, positions) };
         return ones_scalar(rest, after, positions);
     }
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
+    if super::level::has_avx2() {
         // SAFETY: as above.
         unsafe { avx2::ones(words, base, positions) };
         return ones_scalar(rest, after, positions);

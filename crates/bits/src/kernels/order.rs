@@ -1,6 +1,6 @@
 //! Elementwise sorting without branches.
 
-use super::vectorised;
+use super::kernel;
 
 /// Puts the smaller of each two numbers into `smaller` and the larger into `larger`. Processes the
 /// shorter length.
@@ -8,7 +8,7 @@ pub fn smaller_first(smaller: &mut [f32], larger: &mut [f32]) {
     let len = smaller.len().min(larger.len());
     let (smaller, larger) = (&mut smaller[..len], &mut larger[..len]);
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
+    if super::level::has_avx2() {
         let (whole, last) = (smaller.as_chunks_mut(), larger.as_chunks_mut());
         // SAFETY: the processor has the features the function is compiled for.
         unsafe { avx2::smaller_first(whole.0, last.0) };
@@ -43,20 +43,20 @@ mod avx2 {
     }
 }
 
-vectorised! {
+kernel! {
     /// Leaves the mean of each two numbers, as the sum of their halves, in `b`. Processes the
     /// shorter length.
-    pub fn middle / middle_scalar(a: &[f32], b: &mut [f32]) {
+    pub fn middle(a: &[f32], b: &mut [f32]) {
         for (a, b) in a.iter().zip(b) {
             *b = a / 2.0 + *b / 2.0;
         }
     }
 }
 
-vectorised! {
+kernel! {
     /// Leaves the median of each five numbers in `c`. Processes the shortest length. With a NaN the
     /// result may be any of them.
-    pub fn median_of_five / median_of_five_scalar(
+    pub fn median_of_five(
         a: &[f32],
         b: &[f32],
         c: &mut [f32],

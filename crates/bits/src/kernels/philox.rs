@@ -7,7 +7,7 @@
 
 use core::array::from_fn;
 
-use super::vectorised;
+use super::kernel;
 
 const ROUNDS: usize = 10;
 const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
@@ -21,9 +21,9 @@ const FEW: usize = 3;
 pub fn philox4x32(key: [u32; 2], counter: [u32; 4], out: &mut [u32]) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     if out.len() >= 4 * LANES {
-        let fill = if super::level::Level::Avx512.is_used() {
+        let fill = if super::level::has_avx512() {
             avx512::fill
-        } else if super::level::Level::Avx2.is_used() {
+        } else if super::level::has_avx2() {
             avx2::fill
         } else {
             return groups_of_blocks(key, counter, out);
@@ -36,9 +36,9 @@ pub fn philox4x32(key: [u32; 2], counter: [u32; 4], out: &mut [u32]) {
     groups_of_blocks(key, counter, out);
 }
 
-vectorised! {
+kernel! {
     /// Fills `out` as [`philox4x32`] does, group by group.
-    fn groups_of_blocks / philox4x32_scalar(key: [u32; 2], counter: [u32; 4], out: &mut [u32]) {
+    fn groups_of_blocks(key: [u32; 2], counter: [u32; 4], out: &mut [u32]) {
         for (group, words) in out.chunks_mut(4 * LANES).enumerate() {
             let counter = advance(counter, group);
             if words.len() <= 4 * FEW {
@@ -296,7 +296,7 @@ mod tests {
         for (i, words) in long.chunks(4).enumerate() {
             let (low, carry) = counter[0].overflowing_add(i as u32);
             let mut block = [0; 4];
-            philox4x32_scalar(key, [low, counter[1] + u32::from(carry), 1, 2], &mut block);
+            block_by_block(key, [low, counter[1] + u32::from(carry), 1, 2], &mut block);
             assert_eq!(words, &block[..words.len()]);
         }
     }

@@ -63,14 +63,13 @@ fn whole_tiles(
 ) -> (usize, usize) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     {
-        use super::level::Level;
         let high = out.len().checked_div(width).unwrap_or(0) / 4 * 4;
-        if Level::Avx512.is_used() {
+        if super::level::has_avx512() {
             // SAFETY: the processor has the features the function is compiled for.
             unsafe { avx512::tiles(out, width, p, q, weight) };
             return (high, width / 64 * 64);
         }
-        if Level::Avx2.is_used() {
+        if super::level::has_avx2() {
             // SAFETY: as above.
             unsafe { avx2::tiles(out, width, p, q, weight) };
             return (high, width / 16 * 16);

@@ -2,23 +2,23 @@
 
 use core::ops::AddAssign;
 
-use super::vectorised;
+use super::kernel;
 
-vectorised! {
+kernel! {
     /// The largest absolute value, as its bit pattern; 0 for an empty slice.
     ///
     /// Bit patterns of absolute values have the order of the numbers, with infinity (`0x7f80_0000`)
     /// above the finite ones and NaN above infinity. One maximum therefore finds the scale and also
     /// detects non-finite elements.
-    pub fn abs_max_bits / abs_max_bits_scalar(values: &[f32]) -> u32 {
+    pub fn abs_max_bits(values: &[f32]) -> u32 {
         values.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff))
     }
 }
 
-vectorised! {
+kernel! {
     /// The [largest absolute value](abs_max_bits) of the sum that [`accumulate`](super::accumulate)
     /// would leave. Processes the shorter length.
-    pub fn abs_max_of_sum / abs_max_of_sum_scalar(
+    pub fn abs_max_of_sum(
         memory: &[f32],
         gradient: &[f32],
         beta: f32,
@@ -29,30 +29,30 @@ vectorised! {
     }
 }
 
-vectorised! {
+kernel! {
     /// The largest byte; 0 for an empty slice.
-    pub fn max_byte / max_byte_scalar(bytes: &[u8]) -> u8 {
+    pub fn max_byte(bytes: &[u8]) -> u8 {
         bytes.iter().fold(0, |largest, &byte| largest.max(byte))
     }
 }
 
-vectorised! {
+kernel! {
     /// The largest symbol; 0 for an empty slice.
-    pub fn max_symbol / max_symbol_scalar(symbols: &[u16]) -> u16 {
+    pub fn max_symbol(symbols: &[u16]) -> u16 {
         symbols.iter().fold(0, |largest, &symbol| largest.max(symbol))
     }
 }
 
-vectorised! {
+kernel! {
     /// Whether a byte is among the bytes. Looks at all of them.
-    pub fn has_byte / has_byte_scalar(bytes: &[u8], byte: u8) -> bool {
+    pub fn has_byte(bytes: &[u8], byte: u8) -> bool {
         bytes.iter().fold(0, |found, &x| found | u8::from(x == byte)) != 0
     }
 }
 
-vectorised! {
+kernel! {
     /// The number of occurrences of a symbol.
-    pub fn occurrences / occurrences_scalar(symbols: &[u16], symbol: u16) -> u32 {
+    pub fn occurrences(symbols: &[u16], symbol: u16) -> u32 {
         // Sixteen bits hold the count of a chunk, so twice as many symbols are counted at a time.
         let among = |chunk: &[u16]| chunk.iter().fold(0u16, |n, &x| n + u16::from(x == symbol));
         symbols.chunks(1 << 15).map(|chunk| u32::from(among(chunk))).sum()
@@ -80,10 +80,10 @@ impl AddAssign for SignSums {
 
 const LANES: usize = 16;
 
-vectorised! {
+kernel! {
     /// The inner product in double precision. Products are added in lanes, as for
     /// [`sum_of_squares`]. Processes the shorter length.
-    pub fn inner_product / inner_product_scalar(a: &[f32], b: &[f32]) -> f64 {
+    pub fn inner_product(a: &[f32], b: &[f32]) -> f64 {
         let mut lanes = [0.0; LANES];
         let len = a.len().min(b.len());
         let ((a, a_rest), (b, b_rest)) = (a[..len].as_chunks::<LANES>(), b[..len].as_chunks::<LANES>());
@@ -99,10 +99,10 @@ vectorised! {
     }
 }
 
-vectorised! {
+kernel! {
     /// The sum of the squares in double precision. Element i is added in lane i mod 16; then the
     /// lanes are added from first to last.
-    pub fn sum_of_squares / sum_of_squares_scalar(values: &[f32]) -> f64 {
+    pub fn sum_of_squares(values: &[f32]) -> f64 {
         let mut lanes = [[0.0; HALF]; 2];
         for_each_half(values, |half, values| {
             for (lane, &x) in lanes[half].iter_mut().zip(values) {
@@ -113,10 +113,10 @@ vectorised! {
     }
 }
 
-vectorised! {
+kernel! {
     /// The sum of the values and the sum of their squares, in double precision and in lanes, as for
     /// [`sum_of_squares`].
-    pub fn moments / moments_scalar(values: &[f32]) -> [f64; 2] {
+    pub fn moments(values: &[f32]) -> [f64; 2] {
         let (mut sums, mut squares) = ([[0.0; HALF]; 2], [[0.0; HALF]; 2]);
         for_each_half(values, |half, values| {
             for ((sum, square), &x) in sums[half].iter_mut().zip(&mut squares[half]).zip(values) {
@@ -154,13 +154,13 @@ type Lanes = [f64; LANES];
 pub fn sums_by_sign(values: &[f32]) -> SignSums {
     let (groups, rest) = values.as_chunks::<LANES>();
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx512.is_used() {
+    if super::level::has_avx512() {
         // SAFETY: the processor has the features the function is compiled for.
         let (negative, positive, count) = unsafe { avx512::sums(groups) };
         return finish(negative, positive, count, rest);
     }
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
+    if super::level::has_avx2() {
         // SAFETY: as above.
         let (negative, positive, count) = unsafe { avx2::sums(groups) };
         return finish(negative, positive, count, rest);

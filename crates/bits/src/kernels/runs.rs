@@ -1,6 +1,6 @@
 //! Runs of neighbours, added to or read from random places of a row.
 
-use super::vectorised;
+use super::kernel;
 
 /// The most elements of a run.
 pub const RUN: usize = 16;
@@ -18,12 +18,12 @@ pub struct Runs<'a> {
     pub signs: &'a [u32],
 }
 
-vectorised! {
+kernel! {
     /// Adds values to a row, run by run. Processes as many runs as there are.
     ///
     /// # Panics
     /// If runs are empty or longer than the row, or if a column is beyond its end.
-    pub fn add_runs / add_runs_scalar(values: &[f32], runs: Runs<'_>, row: &mut [f32]) {
+    pub fn add_runs(values: &[f32], runs: Runs<'_>, row: &mut [f32]) {
         let Runs { len, columns, signs } = runs;
         assert!(0 < len && len <= RUN.min(row.len()), "runs of {len} in a row of {}", row.len());
         for (values, (&column, &sign)) in values.chunks(len).zip(columns.iter().zip(signs)) {
@@ -43,12 +43,12 @@ vectorised! {
     }
 }
 
-vectorised! {
+kernel! {
     /// Reads values from a row, run by run. Processes as many runs as there are.
     ///
     /// # Panics
     /// If runs are empty or longer than the row, or if a column is beyond its end.
-    pub fn read_runs / read_runs_scalar(row: &[f32], runs: Runs<'_>, values: &mut [f32]) {
+    pub fn read_runs(row: &[f32], runs: Runs<'_>, values: &mut [f32]) {
         let Runs { len, columns, signs } = runs;
         assert!(0 < len && len <= RUN.min(row.len()), "runs of {len} in a row of {}", row.len());
         for (values, (&column, &sign)) in values.chunks_mut(len).zip(columns.iter().zip(signs)) {

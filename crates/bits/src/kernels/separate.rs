@@ -9,7 +9,7 @@ pub fn separate(list: &[u16], common: u16, marks: &mut [u16], others: &mut [u16]
     assert!(list.len() == marks.len(), "each symbol has a mark");
     assert!(list.len() <= others.len(), "there is room for every symbol");
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Vbmi2.is_used() {
+    if super::level::has_avx512() {
         // SAFETY: the processor has the features the function is compiled for, and slices are as
         // long as it requires.
         let (done, kept) = unsafe { avx512::separate(list, common, marks, others) };
@@ -34,7 +34,7 @@ fn separate_scalar(list: &[u16], common: u16, marks: &mut [u16], others: &mut [u
 /// or by 0 if there are too few.
 pub fn put_back(marks: &mut [u16], common: u16, others: &[u16]) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Vbmi2.is_used() {
+    if super::level::has_avx512() {
         let (groups, rest) = marks.as_chunks_mut();
         // SAFETY: the processor has the features the function is compiled for.
         let used = unsafe { avx512::put_back(groups, common, others) };

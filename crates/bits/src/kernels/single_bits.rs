@@ -9,7 +9,7 @@ pub fn pack_bits(symbols: &[u16], bits: &mut [u8]) {
     let all = symbols.iter().fold(0, |all, symbol| all | symbol);
     assert!(all <= 1, "a symbol does not fit in one bit");
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
+    if super::level::has_avx2() {
         let (groups, rest) = symbols.as_chunks();
         let (packed, last) = bits.split_at_mut(4 * groups.len());
         // SAFETY: the processor has the features the function is compiled for.
@@ -33,7 +33,7 @@ fn pack_bits_scalar(symbols: &[u16], bits: &mut [u8]) {
 pub fn unpack_bits(bits: &[u8], symbols: &mut [u16]) {
     assert_eq!(bits.len(), symbols.len().div_ceil(8));
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
+    if super::level::has_avx2() {
         let (groups, rest) = symbols.as_chunks_mut();
         let (packed, last) = bits.split_at(2 * groups.len());
         // SAFETY: the processor has the features the function is compiled for.

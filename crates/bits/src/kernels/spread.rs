@@ -17,12 +17,12 @@ pub fn spread(own: &[u8], shared: &[u16], out: &mut [u32]) {
 
 fn spread_groups(own: &[[u8; SHARING]], shared: &[u16], out: &mut [[u32; SHARING]]) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx512.is_used() {
+    if super::level::has_avx512() {
         // SAFETY: the processor has the features the function is compiled for.
         return unsafe { avx512::spread(own, shared, out) };
     }
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
+    if super::level::has_avx2() {
         // SAFETY: as above.
         return unsafe { avx2::spread(own, shared, out) };
     }

@@ -83,7 +83,7 @@ pub(crate) fn encode_states(
     parts: &mut [&mut [u16]; STREAMS],
 ) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
+    if super::level::has_avx2() {
         // SAFETY: the processor has the features the function is compiled for.
         return unsafe { bmi2::encode_states(transitions, next, states, parts) };
     }
@@ -132,7 +132,7 @@ pub(crate) fn decode_states(
     parts: &mut [&mut [u16]; STREAMS],
 ) -> usize {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
+    if super::level::has_avx2() {
         // SAFETY: the processor has the features the function is compiled for.
         return unsafe { bmi2::decode_states(entries, bytes, states, positions, parts) };
     }

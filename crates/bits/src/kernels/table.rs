@@ -1,6 +1,6 @@
 //! Stochastic rounding to a table of integers; the expectation is the value.
 
-use super::vectorised;
+use super::kernel;
 
 /// The largest allowed last integer of a table.
 const MOST: usize = 32;
@@ -56,7 +56,7 @@ pub fn stochastic_entries(
     let len = values.len().min(random.len()).min(indices.len());
     let (values, random, indices) = (&values[..len], &random[..len], &mut indices[..len]);
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx512.is_used() {
+    if super::level::has_avx512() {
         let ((values, rest), (random, words)) = (values.as_chunks(), random.as_chunks());
         let (indices, last) = indices.as_chunks_mut();
         // SAFETY: the processor has the features the function is compiled for.
@@ -66,9 +66,9 @@ pub fn stochastic_entries(
     one_by_one(values, scale, offset, table, random, indices);
 }
 
-vectorised! {
+kernel! {
     /// The loop of [`stochastic_entries`].
-    fn one_by_one / one_by_one_scalar(
+    fn one_by_one(
         values: &[f32],
         scale: f32,
         offset: f32,
@@ -94,7 +94,7 @@ pub fn looked_up(indices: &[u16], numbers: &[f32; 16], out: &mut [f32]) {
     let len = indices.len().min(out.len());
     let (indices, out) = (&indices[..len], &mut out[..len]);
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
+    if super::level::has_avx2() {
         let ((eights, rest), (outs, last)) = (indices.as_chunks(), out.as_chunks_mut());
         // SAFETY: the processor has the features the function is compiled for.
         unsafe { avx2::looked_up(eights, numbers, outs) };

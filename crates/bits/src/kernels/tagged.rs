@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use super::vectorised;
+use super::kernel;
 
 /// Tags in a byte.
 pub const TAGS: usize = 4;
@@ -36,12 +36,12 @@ static GROUPS: [Group; 256] = {
     groups
 };
 
-vectorised! {
+kernel! {
     /// Packs tags, which are below 4. Unused bits of the last byte are 0.
     ///
     /// # Panics
     /// If `packed` does not have a byte for every four tags, rounded up.
-    pub fn pack_tags / pack_tags_scalar(tags: &[u8], packed: &mut [u8]) {
+    pub fn pack_tags(tags: &[u8], packed: &mut [u8]) {
         assert_eq!(packed.len(), tags.len().div_ceil(TAGS));
         let pack = |tags: [u8; TAGS]| {
             let tags = u32::from_le_bytes(tags);
@@ -55,12 +55,12 @@ vectorised! {
     }
 }
 
-vectorised! {
+kernel! {
     /// The reverse of [`pack_tags`].
     ///
     /// # Panics
     /// If `packed` does not have a byte for every four tags, rounded up.
-    pub fn unpack_tags / unpack_tags_scalar(packed: &[u8], tags: &mut [u8]) {
+    pub fn unpack_tags(packed: &[u8], tags: &mut [u8]) {
         assert_eq!(packed.len(), tags.len().div_ceil(TAGS));
         let unpack = |byte: u8| {
             let byte = u32::from(byte);
@@ -75,9 +75,9 @@ vectorised! {
     }
 }
 
-vectorised! {
+kernel! {
     /// The number of bytes of words with these packed tags.
-    pub fn tagged_len / tagged_len_scalar(packed: &[u8]) -> usize {
+    pub fn tagged_len(packed: &[u8]) -> usize {
         // The size is the tag, plus one for a tag of 3. Each half of a byte has two sizes, whose
         // sum is at most 8.
         let size = |tags: u8| {
@@ -99,7 +99,7 @@ pub fn pack_tagged(packed: &[u8], words: &[u32], out: &mut Vec<u8>) {
     assert_eq!(packed.len(), words.len().div_ceil(TAGS));
     out.reserve(4 * words.len());
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
+    if super::level::has_avx2() {
         let (fours, rest) = words.as_chunks();
         // SAFETY: the processor has the instructions, and room for four bytes of each word was
         // reserved.
@@ -126,7 +126,7 @@ fn pack_tagged_scalar(packed: &[u8], words: &[u32], out: &mut Vec<u8>) {
 pub fn unpack_tagged(packed: &[u8], bytes: &[u8], words: &mut [u32]) -> usize {
     assert_eq!(packed.len(), words.len().div_ceil(TAGS));
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
+    if super::level::has_avx2() {
         // SAFETY: the processor has the instructions.
         let (groups, used) = unsafe { avx2::unpack_tagged(packed, bytes, words.as_chunks_mut().0) };
         let rest = &mut words[groups * TAGS..];

@@ -3,7 +3,7 @@
 //! Five calls build the bytes of the [quartic code](crate::quartic): each call multiplies the bytes
 //! by three and adds the digits `1 + q` of one fifth of the tensor.
 
-use super::vectorised;
+use super::kernel;
 
 /// Quantizes `values` to `q` = +1 above `scale / 2`, −1 below `−scale / 2`, otherwise 0 (a tie
 /// becomes 0, as with rounding to even). Leaves `value − q·scale` in `values`, and appends the
@@ -14,7 +14,7 @@ use super::vectorised;
 pub fn ternary_residual(values: &mut [f32], scale: f32, digits: &mut [u8]) {
     assert_eq!(values.len(), digits.len());
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx512.is_used() {
+    if super::level::has_avx512() {
         let (groups, rest) = values.as_chunks_mut::<64>();
         let (bytes, last) = digits.as_chunks_mut::<64>();
         // SAFETY: the processor has the features the function is compiled for.
@@ -22,7 +22,7 @@ pub fn ternary_residual(values: &mut [f32], scale: f32, digits: &mut [u8]) {
         return ternary_residual_scalar(rest, scale, last);
     }
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
+    if super::level::has_avx2() {
         let (groups, rest) = values.as_chunks_mut::<32>();
         let (bytes, last) = digits.as_chunks_mut::<32>();
         // SAFETY: as above.
@@ -237,7 +237,7 @@ pub fn stochastic_ternary(values: &[f32], scale: f32, random: &[u32], digits: &m
     let len = values.len().min(random.len()).min(digits.len());
     let (values, random, digits) = (&values[..len], &random[..len], &mut digits[..len]);
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx512.is_used() {
+    if super::level::has_avx512() {
         let ((groups, rest), (random, words)) = (values.as_chunks(), random.as_chunks());
         let (bytes, last) = digits.as_chunks_mut();
         // SAFETY: the processor has the features the function is compiled for.
@@ -250,9 +250,9 @@ pub fn stochastic_ternary(values: &[f32], scale: f32, random: &[u32], digits: &m
 /// 2⁻²⁴.
 const FRACTION: f32 = 1.0 / 16_777_216.0;
 
-vectorised! {
+kernel! {
     /// The loop of [`stochastic_ternary`].
-    fn by_chance / by_chance_scalar(
+    fn by_chance(
         values: &[f32],
         scale: f32,
         random: &[u32],
@@ -287,14 +287,14 @@ fn add_digit<const POWER: u16>(digits: &[u8], scale: f32, out: &mut [f32]) {
     let len = digits.len().min(out.len());
     let (digits, out) = (&digits[..len], &mut out[..len]);
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx512.is_used() {
+    if super::level::has_avx512() {
         let ((digits, rest), (groups, last)) = (digits.as_chunks(), out.as_chunks_mut());
         // SAFETY: the processor has the features the function is compiled for.
         unsafe { avx512::add::<POWER>(digits, values(scale), groups) };
         return add_digit_scalar::<POWER>(rest, scale, last);
     }
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
+    if super::level::has_avx2() {
         let ((digits, rest), (groups, last)) = (digits.as_chunks(), out.as_chunks_mut());
         // SAFETY: as above.
         unsafe { avx2::add::<POWER>(digits, values(scale), groups) };

@@ -1,6 +1,6 @@
 //! Products of a large matrix with a thin one.
 
-use super::vectorised;
+use super::kernel;
 
 /// Sums of a row use this many lanes on every processor.
 const LANES: usize = 16;
@@ -19,12 +19,11 @@ const LANES: usize = 16;
 pub fn times_thin(c: &[f32], q: &[f32], rank: usize, out: &mut [f32]) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     {
-        use super::level::Level;
-        if Level::Avx512.is_used() {
+        if super::level::has_avx512() {
             // SAFETY: the processor has the features the function is compiled for.
             return unsafe { avx512::times(c, q, rank, out) };
         }
-        if Level::Avx2.is_used() {
+        if super::level::has_avx2() {
             // SAFETY: as above.
             return unsafe { avx2::times(c, q, rank, out) };
         }
@@ -176,7 +175,7 @@ mod avx2 {
     }
 }
 
-vectorised! {
+kernel! {
     /// Replaces `out` by `Dᵀ·P`, where `D` consists of consecutive columns of `C`, from index
     /// `first` on. `C` is row-major with `columns` columns. `P` has as many rows as `C`, and `out`
     /// one for each column of `D`; both are column-major with `rank` columns. An element is a sum
@@ -186,7 +185,7 @@ vectorised! {
     ///
     /// # Panics
     /// If the lengths do not fit.
-    pub fn transposed_times_thin / transposed_times_thin_scalar(
+    pub fn transposed_times_thin(
         c: &[f32],
         columns: usize,
         first: usize,

@@ -3,7 +3,7 @@
 //! A tag gives the kept part: 3 the whole float, for magnitudes of 1 or more; 2 a sign and 15
 //! fractional bits; 1 a sign and 7 fractional bits; 0 nothing. The sign is the highest bit.
 
-use super::vectorised;
+use super::kernel;
 
 /// The limits between tags, as biased exponents.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,10 +39,10 @@ fn number(tag: u32, word: u32) -> f32 {
     f32::from_bits(choose(tag == 3, word, fraction))
 }
 
-vectorised! {
+kernel! {
     /// Writes the tag and the truncated bits of each value, and leaves the truncation error in
     /// `values`. Processes the shortest length.
-    pub fn truncate_residual / truncate_residual_scalar(
+    pub fn truncate_residual(
         values: &mut [f32],
         cuts: Cuts,
         tags: &mut [u8],
@@ -65,9 +65,9 @@ vectorised! {
     }
 }
 
-vectorised! {
+kernel! {
     /// Adds `weight` times each truncated value. Tags are below 4. Processes the shortest length.
-    pub fn truncated_add / truncated_add_scalar(
+    pub fn truncated_add(
         tags: &[u8],
         words: &[u32],
         weight: f32,
@@ -79,10 +79,10 @@ vectorised! {
     }
 }
 
-vectorised! {
+kernel! {
     /// Whether truncating finite values can produce these words and tags, which are below 4.
     /// Processes the shorter length.
-    pub fn truncated_valid / truncated_valid_scalar(
+    pub fn truncated_valid(
         tags: &[u8],
         words: &[u32],
         cuts: Cuts,

@@ -1,6 +1,6 @@
 //! Uniform quantization between the smallest and the largest value.
 
-use super::vectorised;
+use super::kernel;
 
 /// Bins of equal width, from the smallest value up.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -21,9 +21,9 @@ impl Bins {
     }
 }
 
-vectorised! {
+kernel! {
     /// The smallest and the largest value; (∞, −∞) for an empty slice. −0 is below 0.
-    pub fn extremes / extremes_scalar(values: &[f32]) -> (f32, f32) {
+    pub fn extremes(values: &[f32]) -> (f32, f32) {
         // As integers, the patterns of negative numbers have the reverse order.
         let key = |x: f32| {
             let bits = x.to_bits() as i32;
@@ -39,10 +39,10 @@ vectorised! {
     }
 }
 
-vectorised! {
+kernel! {
     /// Writes the bin of each value; values above the highest bin are clamped to it. Processes the
     /// shorter length.
-    pub fn bin_of / bin_of_scalar(values: &[f32], bins: Bins, symbols: &mut [u16]) {
+    pub fn bin_of(values: &[f32], bins: Bins, symbols: &mut [u16]) {
         let (scale, top) = (1.0 / bins.width, f64::from(bins.top));
         for (symbol, &x) in symbols.iter_mut().zip(values) {
             let place = ((f64::from(x) - bins.least) * scale).min(top).max(0.0);
@@ -51,18 +51,18 @@ vectorised! {
     }
 }
 
-vectorised! {
+kernel! {
     /// Subtracts the middle of its bin from each value. Processes the shorter length.
-    pub fn middle_off / middle_off_scalar(values: &mut [f32], symbols: &[u16], bins: Bins) {
+    pub fn middle_off(values: &mut [f32], symbols: &[u16], bins: Bins) {
         for (x, &symbol) in values.iter_mut().zip(symbols) {
             *x -= bins.middle(symbol);
         }
     }
 }
 
-vectorised! {
+kernel! {
     /// Adds `weight` times the middle of each bin. Processes the shorter length.
-    pub fn middle_add / middle_add_scalar(
+    pub fn middle_add(
         symbols: &[u16],
         bins: Bins,
         weight: f32,

@@ -1,11 +1,11 @@
 //! Converts 8-bit symbols between bytes and the numbers of other kernels.
 
-use super::vectorised;
+use super::kernel;
 
-vectorised! {
+kernel! {
     /// Writes each byte as a number, and returns the largest, or 0 without bytes. Processes the
     /// shorter length.
-    pub fn widen / widen_scalar(bytes: &[u8], symbols: &mut [u16]) -> u16 {
+    pub fn widen(bytes: &[u8], symbols: &mut [u16]) -> u16 {
         let mut largest = 0;
         for (&byte, symbol) in bytes.iter().zip(symbols) {
             *symbol = u16::from(byte);
@@ -15,9 +15,9 @@ vectorised! {
     }
 }
 
-vectorised! {
+kernel! {
     /// Writes the lower byte of each symbol. Processes the shorter length.
-    pub fn narrow / narrow_scalar(symbols: &[u16], bytes: &mut [u8]) {
+    pub fn narrow(symbols: &[u16], bytes: &mut [u8]) {
         for (&symbol, byte) in symbols.iter().zip(bytes) {
             *byte = symbol as u8;
         }

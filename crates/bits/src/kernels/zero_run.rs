@@ -2,13 +2,13 @@
 
 use alloc::vec::Vec;
 
-use super::vectorised;
+use super::kernel;
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 use crate::zero_run::run_bytes::{LONGEST, code};
 
-vectorised! {
+kernel! {
     /// The number of bytes that coded bytes expand to.
-    pub(crate) fn expanded_len / expanded_len_scalar(coded: &[u8]) -> usize {
+    pub(crate) fn expanded_len(coded: &[u8]) -> usize {
         let mut total = coded.len();
         // A run byte stands for 2 to 14 bytes, so 2^20 of them fit in 32 bits.
         for stretch in coded.chunks(1 << 20) {
@@ -45,14 +45,14 @@ pub(crate) fn above(word: &[u8; 64], limit: u8) -> u64 {
 /// unwritten run at their end.
 pub(crate) fn encode_words(digits: &[u8], pending: &mut usize, out: &mut Vec<u8>) -> usize {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Vbmi2.is_used() {
+    if super::level::has_avx512() {
         let words = digits.as_chunks::<64>().0;
         // SAFETY: the processor has the features the function is compiled for.
         unsafe { avx512::encode(words, pending, out) };
         return 64 * words.len();
     }
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
+    if super::level::has_avx2() {
         let words = digits.as_chunks::<64>().0;
         // SAFETY: as above.
         unsafe { avx2::encode(words, pending, out) };

@@ -150,11 +150,10 @@ fn every_length_around_the_edges_returns() {
     }
 }
 
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
 #[test]
 fn every_length_around_the_edges_returns_without_bmi2() {
-    use crate::kernels::testing::{Level, limited};
-    limited(Level::Baseline, every_length_around_the_edges_returns);
+    use crate::kernels::testing::{InstructionSet, limited};
+    limited(InstructionSet::Baseline, every_length_around_the_edges_returns);
 }
 
 /// The entropy of order 0, in bytes.

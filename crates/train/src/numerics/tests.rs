@@ -177,17 +177,16 @@ fn the_rounding_of_an_optimizer_changes_its_mark() {
 }
 
 #[test]
-#[cfg(target_arch = "x86_64")]
 fn every_instruction_set_gives_the_same_marks() {
-    use gradwire_bits::kernels::testing::{Level, limited};
+    use gradwire_bits::kernels::testing::{InstructionSet, limited};
 
     for entry in gradwire::registry::REGISTRY {
         let spec = entry.id.parse().unwrap();
-        let marks = |level| limited(level, || messages::of_spec(&spec));
-        let expected = marks(Level::Baseline);
+        let marks = |set| limited(set, || messages::of_spec(&spec));
+        let expected = marks(InstructionSet::Plain);
         assert!(expected.is_some(), "{spec}");
-        for level in [Level::Avx2, Level::Vbmi2] {
-            assert_eq!(marks(level), expected, "{spec} {level:?}");
+        for set in [InstructionSet::Baseline, InstructionSet::Avx2, InstructionSet::Avx512] {
+            assert_eq!(marks(set), expected, "{spec} {set:?}");
         }
     }
 }

@@ -8,7 +8,8 @@ mod cases;
 mod input;
 mod several;
 
-pub use super::level::{Level, limited};
+pub use super::level::limited;
+pub use crate::instruction_set::InstructionSet;
 pub use cases::KERNELS;
 use input::Shifted;
 pub use input::{Input, Output};
@@ -16,20 +17,19 @@ pub use input::{Input, Output};
 /// Runs a kernel of [`KERNELS`] with each instruction set of this processor.
 ///
 /// # Panics
-/// If one gives different bits than the scalar twin.
+/// If one gives different bits than the plain loop.
 pub fn check(kernel: usize, input: &Input) {
     let (name, run) = KERNELS[kernel];
-    let output = |level| {
+    let output = |set| {
         let mut output = Output::default();
-        limited(level, || run(input, &mut output));
+        limited(set, || run(input, &mut output));
         output
     };
-    let expected = output(Level::Baseline);
-    let wide = [Level::Avx2, Level::Avx512, Level::Vbmi2];
-    for level in wide.into_iter().filter(|level| level.is_used()) {
-        if let Some(at) = output(level).difference(&expected) {
+    let expected = output(InstructionSet::Plain);
+    for set in [InstructionSet::Baseline, InstructionSet::Avx2, InstructionSet::Avx512] {
+        if let Some(at) = output(set).difference(&expected) {
             panic!(
-                "{name}: {level:?} differs from the scalar twin in word {at} of its output for {input:?}"
+                "{name}: {set:?} differs from the plain loop in word {at} of its output for {input:?}"
             );
         }
     }
