@@ -1,6 +1,8 @@
 //! The tasks of this repository: `cargo xtask <task>`.
 
+mod aarch64;
 mod counts;
+mod debian;
 mod fuzz;
 mod hard;
 mod mpi;
@@ -28,6 +30,7 @@ usage: cargo xtask <task>
   results   repeat the committed runs with low priority, and compare them; folders below results/ select some. A folder that
             was checked at this commit is not checked again
   runs      make the small runs of results/check and the page results/marks.md anew, after a wanted change of bits
+  aarch64   build for aarch64, run tests there under emulation, and look for NEON instructions in every kernel
   fuzz      fuzz each decoder separately, and the kernels, for the given number of seconds: cargo xtask fuzz 600 [NAME...]
   asan      run the tests of the codes, kernels and compressors under AddressSanitizer, with a nightly toolchain
   miri      run every kernel on a few inputs under Miri (rustup component add --toolchain nightly miri rust-src)
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         (part @ ("golden" | "corpus" | "docs"), []) => generate(&[part]),
         ("results", folders) => results::run(folders),
         ("runs", []) => write_runs(),
+        ("aarch64", []) => aarch64::run(),
         ("fuzz", [seconds, names @ ..]) => match seconds.parse() {
             Ok(seconds @ 1..) => fuzz::run(seconds, names),
             _ => usage(),

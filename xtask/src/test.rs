@@ -105,7 +105,7 @@ pub(crate) fn run_only(name: &'static str, command: &mut Command) -> ExitCode {
 
 /// Prints the time of each step, failed tests, failed steps and counts. In continuous integration
 /// skipped tests are a failure.
-fn sum_up(report: &Report) -> ExitCode {
+pub(crate) fn sum_up(report: &Report) -> ExitCode {
     let Report { counts, broken, times } = report;
     for (name, time) in times {
         println!("{name}: {:.0} s", time.as_secs_f64());

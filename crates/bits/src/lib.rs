@@ -6,8 +6,8 @@
 //! every bound checked. The coded length can be computed without coding; for tANS it is an
 //! estimate. The crate knows nothing of tensors.
 //!
-//! Without the standard library (`default-features = false`) it needs `alloc`, and kernels are
-//! scalar.
+//! Without the standard library (`default-features = false`) it needs `alloc`, and kernels use the
+//! instructions that every processor of the architecture has.
 //!
 //! | code | for | cost |
 //! |---|---|---|

@@ -26,7 +26,8 @@ pub fn check(kernel: usize, input: &Input) {
         output
     };
     let expected = output(InstructionSet::Plain);
-    for set in [InstructionSet::Baseline, InstructionSet::Avx2, InstructionSet::Avx512] {
+    let sets = [InstructionSet::Baseline, InstructionSet::Avx2, InstructionSet::Avx512];
+    for set in sets.into_iter().take(if cfg!(target_arch = "x86_64") { 3 } else { 1 }) {
         if let Some(at) = output(set).difference(&expected) {
             panic!(
                 "{name}: {set:?} differs from the plain loop in word {at} of its output for {input:?}"

@@ -1,0 +1,131 @@
+"""Estimates how many cycles an element takes in the inner loops of kernels, with llvm-mca, for processors that are not at hand.
+
+    benchmarks/cycles.py > results/bench/cycles.md
+
+llvm-mca models a processor's decoders and execution units, and assumes that all data is in the first-level cache. For the processor
+of this machine the table also has the measured figure, so a reader sees how good the estimates are. Needs llvm-mca 22 (Debian:
+llvm-22) and a Rust toolchain with the library for aarch64 (see `cargo xtask aarch64`).
+"""
+
+import argparse
+import collections
+import os
+import pathlib
+import re
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# The kernels of the methods that the guides recommend first, and the bytes an element that their inner loop loads in vectors.
+KERNELS = {
+    "accumulate": 8,
+    "sign_residual": 4,
+    "sign_add": 4,
+    "int8_residual": 4,
+    "int8_add": 5,
+    "ternary_residual": 5,
+    "ternary_add": 5,
+    "compact_beyond": 4,
+    "f32_to_f16": 4,
+    "abs_max_bits": 4,
+}
+
+
+class Machine(collections.namedtuple("Machine", "title target march cpu level toolchain")):
+    """A processor: the target that code is compiled for, llvm-mca's names, and the function that has the instruction set's loops."""
+
+
+ARM = ["/usr/bin/cargo", "/usr/bin/rustc"]
+MACHINES = [
+    Machine("Neoverse V2, NEON", "aarch64-unknown-linux-gnu", "aarch64", "neoverse-v2", "", ARM),
+    Machine("Zen 5, AVX-512", "x86_64-unknown-linux-gnu", "x86-64", "znver5", "avx512", ["cargo", "rustc"]),
+    Machine("Zen 5, AVX2", "x86_64-unknown-linux-gnu", "x86-64", "znver5", "avx2", ["cargo", "rustc"]),
+    Machine("Sapphire Rapids, AVX-512", "x86_64-unknown-linux-gnu", "x86-64", "sapphirerapids", "avx512", ["cargo", "rustc"]),
+    Machine("Sapphire Rapids, AVX2", "x86_64-unknown-linux-gnu", "x86-64", "sapphirerapids", "avx2", ["cargo", "rustc"]),
+]
+
+
+def assembly(target, toolchain):
+    """The functions of the crate's assembly: names and lines."""
+    folder = ROOT / "target" / "cycles"
+    cargo, rustc = toolchain
+    command = [cargo, "rustc", "--release", "--target", target, "-p", "gradwire-bits", "--lib", "--target-dir", folder]
+    command += ["--", "--emit", "asm", "-Ccodegen-units=1", "-Csymbol-mangling-version=v0"]
+    if target.startswith("x86"):
+        command.append("-Cllvm-args=--x86-asm-syntax=intel")
+    subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "RUSTC": rustc}, stderr=subprocess.DEVNULL)
+    files = (folder / target / "release" / "deps").glob("gradwire_bits-*.s")
+    functions, name = {}, ""
+    for line in max(files, key=lambda file: file.stat().st_mtime).read_text().splitlines():
+        if re.match(r"_\w+:$", line):
+            name = line[:-1]
+        elif not re.match(r"\s*\.(loc|cfi|p2align|file)", line):
+            functions.setdefault(name, []).append(line.strip())
+    return functions
+
+
+def loops(body):
+    """The innermost loops of a function, from a label to a branch back to it."""
+    labels, last = {}, 0
+    for at, line in enumerate(body):
+        if line.endswith(":"):
+            labels[line[:-1]] = at
+        elif line and (start := labels.get(line.split()[-1])) is not None:
+            if start >= last:
+                yield [line for line in body[start : at + 1] if not line.startswith(".")]
+            last = at
+
+
+VECTOR = re.compile(r"\b(?:[xyz]mm|v\d+\.(?:16b|8h|4s|2d)|q\d+)")
+
+
+def inner_loop(functions, kernel, level):
+    """The loop with the most vector instructions in the functions of a kernel, for one instruction set."""
+    part = f"{len(kernel)}{kernel}"
+    bodies = [body for name, body in functions.items() if "7kernels" in name and part in name and level in name]
+    found = [loop for body in bodies for loop in loops(body)]
+    return max(found, key=lambda loop: sum(bool(VECTOR.search(line)) for line in loop), default=None)
+
+
+def loaded(loop):
+    """The bytes that a loop loads in vectors."""
+    total = 0
+    for line in loop:
+        name, _, operands = line.partition("\t")
+        if name in ("ldr", "ldp", "ldur", "ld1"):
+            registers = operands.split("[")[0]
+            total += 16 * len(re.findall(r"\bq\d+", registers)) + 8 * len(re.findall(r"\bd\d+", registers))
+            total += 4 * len(re.findall(r"\bs\d+", registers))
+        elif re.search(r"ptr \[", operands) and not operands.split(",")[0].strip().endswith("]"):
+            size = re.search(r"(\w+) ptr", operands).group(1)
+            width = {"zmmword": 64, "ymmword": 32, "xmmword": 16, "qword": 8, "dword": 4}.get(size, 0)
+            total += width * bool(re.search(r"[xyz]mm\d", operands))
+    return total
+
+
+def cycles(loop, machine):
+    """The cycles of one iteration."""
+    code = "\n".join(loop)
+    if machine.march != "aarch64":
+        code = ".intel_syntax noprefix\n" + code
+    command = ["llvm-mca-22", f"-march={machine.march}", f"-mcpu={machine.cpu}", "-iterations=1000"]
+    output = subprocess.run(command, input=code, text=True, capture_output=True, check=True).stdout
+    return int(re.search(r"Total Cycles:\s+(\d+)", output).group(1)) / 1000
+
+
+def main():
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    compiled = {}
+    print("| kernel | " + " | ".join(machine.title for machine in MACHINES) + " |")
+    print("|---" + "|---:" * len(MACHINES) + "|")
+    for kernel, size in KERNELS.items():
+        row = []
+        for machine in MACHINES:
+            if machine.target not in compiled:
+                compiled[machine.target] = assembly(machine.target, machine.toolchain)
+            loop = inner_loop(compiled[machine.target], kernel, machine.level)
+            row.append(f"{cycles(loop, machine) / (loaded(loop) / size):.3f}" if loop and loaded(loop) else "–")
+        print(f"| `{kernel}` | " + " | ".join(row) + " |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+//! Looks for NEON instructions in the loops of the kernels, in the compiler's assembly.
+//!
+//! A kernel without them would give the right bits and be several times as slow, which no other
+//! test notices.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::PathBuf;
+
+use super::{TARGET, Toolchain, folder};
+use crate::counts::reads_whole;
+
+/// The kernels: a line `pub use` of this file exports each.
+const KERNELS: &str = "crates/bits/src/kernels/mod.rs";
+
+/// Kernels that have no loop over vectors, and why.
+const SCALAR: [(&str, &str); 0] = [];
+
+/// The names of kernels without a loop over vectors.
+///
+/// # Errors
+/// If the crate cannot be compiled, or a kernel cannot be found in its assembly.
+pub(super) fn without(toolchain: &Toolchain) -> Result<Vec<String>, String> {
+    let mut cargo = toolchain.cargo("rustc -p gradwire-bits --lib");
+    cargo.args(["--", "--emit", "asm", "-C", "codegen-units=1"]);
+    if !reads_whole(&mut cargo, |_| ()) {
+        return Err("the kernels cannot be compiled".to_owned());
+    }
+    let source = fs::read_to_string(KERNELS).map_err(|error| format!("{KERNELS}: {error}"))?;
+    let assembly = Assembly::read(&newest_assembly()?)?;
+    let mut missing = Vec::new();
+    for name in exported(&source) {
+        let is_scalar = SCALAR.iter().any(|(known, _)| *known == name);
+        if assembly.has_vector_loop(name)? == is_scalar {
+            missing.push(if is_scalar { format!("{name} has one now") } else { name.to_owned() });
+        }
+    }
+    Ok(missing)
+}
+
+/// The functions that the crate exports as kernels.
+fn exported(source: &str) -> impl Iterator<Item = &str> {
+    let lines = source.lines().filter_map(|line| line.strip_prefix("pub use ")?.split_once("::"));
+    let names = lines.flat_map(|(_, names)| names.trim_matches(['{', '}', ';']).split(", "));
+    names.filter(|name| name.starts_with(char::is_lowercase))
+}
+
+/// The newest assembly of the crate: builds with other options leave older files.
+fn newest_assembly() -> Result<PathBuf, String> {
+    let folder = folder().join(TARGET).join("debug/deps");
+    let files = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let ours = files.flatten().filter(|file| {
+        let name = file.file_name();
+        let name = name.to_string_lossy();
+        name.starts_with("gradwire_bits-") && name.ends_with(".s")
+    });
+    let newest = ours.max_by_key(|file| file.metadata().and_then(|data| data.modified()).ok());
+    newest.map(|file| file.path()).ok_or_else(|| format!("{}: no assembly", folder.display()))
+}
+
+/// The functions of an assembly file, by their mangled names.
+struct Assembly(HashMap<String, Vec<String>>);
+
+impl Assembly {
+    fn read(path: &PathBuf) -> Result<Self, String> {
+        let text =
+            fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Self::parse(&text))
+    }
+
+    fn parse(text: &str) -> Self {
+        let mut functions: HashMap<String, Vec<String>> = HashMap::new();
+        let mut current = String::new();
+        for line in text.lines() {
+            match line.strip_suffix(':').filter(|label| label.starts_with('_')) {
+                Some(label) => label.clone_into(&mut current),
+                None => functions.entry(current.clone()).or_default().push(line.trim().to_owned()),
+            }
+        }
+        Self(functions)
+    }
+
+    /// Whether the kernel, or a function that it calls, has a loop over vectors.
+    ///
+    /// # Errors
+    /// If there is no function of this name.
+    fn has_vector_loop(&self, kernel: &str) -> Result<bool, String> {
+        let part = format!("{}{kernel}17h", kernel.len());
+        let is_kernel = |name: &&String| name.contains("7kernels") && name.contains(&part);
+        let mut waiting: Vec<&String> = self.0.keys().filter(is_kernel).collect();
+        if waiting.is_empty() {
+            return Err(format!("{kernel} is not in the assembly"));
+        }
+        let mut seen = Vec::new();
+        while let Some(name) = waiting.pop() {
+            let Some(body) = self.0.get(name).filter(|_| !seen.contains(&name)) else { continue };
+            seen.push(name);
+            if loops(body).any(is_over_vectors) {
+                return Ok(true);
+            }
+            waiting.extend(body.iter().filter_map(|line| self.called(line)));
+        }
+        Ok(false)
+    }
+
+    /// The function that an instruction calls, if it is one of the crate's kernels.
+    fn called(&self, line: &str) -> Option<&String> {
+        let name = line.strip_prefix("bl\t").or_else(|| line.strip_prefix("b\t"))?;
+        self.0.get_key_value(name).map(|(name, _)| name).filter(|name| name.contains("7kernels"))
+    }
+}
+
+/// The innermost loops: from a label to a branch back to it, without another such branch between.
+fn loops(body: &[String]) -> impl Iterator<Item = &[String]> {
+    let mut labels = HashMap::new();
+    let mut last_end = 0;
+    body.iter().enumerate().filter_map(move |(at, line)| {
+        if let Some(label) = line.strip_suffix(':') {
+            labels.insert(label, at);
+            return None;
+        }
+        let target = line.rsplit(['\t', ' ']).next()?;
+        let start = *labels.get(target)?;
+        let is_innermost = start >= last_end;
+        last_end = at;
+        is_innermost.then(|| &body[start..at])
+    })
+}
+
+/// Whether at least a quarter of the instructions compute with vectors.
+fn is_over_vectors(body: &[String]) -> bool {
+    let instructions = body.iter().filter(|line| !line.starts_with('.'));
+    let (mut all, mut vectors) = (0, 0);
+    for line in instructions {
+        let arrangements = [".16b", ".8h", ".4s", ".2d"];
+        all += 1;
+        vectors += usize::from(arrangements.iter().any(|kind| line.contains(kind)));
+    }
+    vectors > 0 && 4 * vectors >= all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+_ZN4bits7kernels4sign5signs17h0E:
+.LBB0_1:
+\tldr\tq0, [x0], #16
+\tfcmge\tv0.4s, v0.4s, #0.0
+\tsubs\tx1, x1, #4
+\tb.ne\t.LBB0_1
+\tret
+_ZN4bits7kernels4slow4slow17h0E:
+\tdup\tv0.4s, w0
+.LBB1_1:
+\tldr\ts1, [x0], #4
+\tfadd\ts0, s0, s1
+\tsubs\tx1, x1, #1
+\tb.ne\t.LBB1_1
+\tret
+_ZN4bits7kernels4call4call17h0E:
+\tbl\t_ZN4bits7kernels4sign5signs17h0E
+\tret
+";
+
+    #[test]
+    fn only_loops_count_and_calls_are_followed() {
+        let assembly = Assembly::parse(TEXT);
+        assert_eq!(assembly.has_vector_loop("signs"), Ok(true));
+        assert_eq!(assembly.has_vector_loop("slow"), Ok(false));
+        assert_eq!(assembly.has_vector_loop("call"), Ok(true));
+        assert!(assembly.has_vector_loop("none").is_err());
+    }
+
+    #[test]
+    fn kernels_are_read_from_the_exports() {
+        let source = "pub use a::{Side, fast};\nuse b::c;\npub use d::slow;\n";
+        assert_eq!(exported(source).collect::<Vec<_>>(), ["fast", "slow"]);
+    }
+}
