@@ -9,7 +9,7 @@ from torch.distributed.fsdp import fully_shard
 import gradwire
 import gradwire.torch
 from device import DEVICE
-from test_fsdp import Branches, adam, shard, train, whole
+from sharded import Branches, adam, shard, train, whole
 from world import ranks
 
 

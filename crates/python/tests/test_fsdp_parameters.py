@@ -15,7 +15,7 @@ import gradwire.torch
 from device import DEVICE
 from gradwire.torch._tensors import as_reals
 from models import Net, data
-from test_fsdp import FILLS_IN, whole
+from sharded import FILLS_IN, whole
 from world import outcomes, ranks
 
 

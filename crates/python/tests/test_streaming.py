@@ -10,8 +10,7 @@ from torch import nn
 
 import gradwire.torch
 from gradwire.torch._fragments import strided
-from models import Net, data, flat
-from test_local import local
+from models import Net, data, flat, local
 from world import ranks
 
 
