@@ -27,7 +27,8 @@ use crate::device::Device;
 use crate::errors::Failure;
 use crate::policy;
 
-/// Averages groups of tensors over a process group.
+/// Averages groups of tensors over a process group. In Python, a group of tensors is a tensor group,
+/// because a group is a process group there.
 #[pyclass(name = "Reducer", module = "gradwire._core", weakref)]
 pub(crate) struct ReducerHandle {
     background: Background,
@@ -125,7 +126,7 @@ impl ReducerHandle {
     }
 
     /// The number of a group of tensors, given in the order of their values.
-    fn group(&self, names: Vec<String>) -> usize {
+    fn tensor_group(&self, names: Vec<String>) -> usize {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let known = groups.iter().position(|group| **group == *names);
         known.unwrap_or_else(|| {
@@ -138,17 +139,17 @@ impl ReducerHandle {
     /// `done()` afterwards.
     ///
     /// Divides the values by `scale` first, and multiplies their mean by it.
-    #[pyo3(signature = (group, step, tensor, done = None, *, scale = 1.0, ready = None))]
+    #[pyo3(signature = (tensor_group, step, tensor, done = None, *, scale = 1.0, ready = None))]
     fn average(
         &self,
-        group: usize,
+        tensor_group: usize,
         step: u64,
         tensor: Buffer,
         done: Option<Py<PyAny>>,
         scale: f32,
         ready: Option<Py<PyAny>>,
     ) -> PyResult<()> {
-        let names = self.names_of(group)?;
+        let names = self.names_of(tensor_group)?;
         self.background.average(step, tensor.len(), done, move |reducer| {
             // Without values, this rank cannot send the message that the others wait for.
             call(ready).inspect_err(|_| reducer.abort())?;
@@ -160,13 +161,13 @@ impl ReducerHandle {
     /// `device`, and `done()` at the end.
     fn average_device(
         &self,
-        group: usize,
+        tensor_group: usize,
         step: u64,
         elements: usize,
         device: Py<PyAny>,
         done: Py<PyAny>,
     ) -> PyResult<()> {
-        let names = self.names_of(group)?;
+        let names = self.names_of(tensor_group)?;
         self.background.average(step, elements, Some(done), move |reducer| {
             let group = reducer.group_of(&names)?;
             Ok(reducer.average_device(group, step, &mut Device::new(device))?)
@@ -272,8 +273,8 @@ impl ReducerHandle {
         })
     }
 
-    /// Restores the state that this worker saved as a rank of another group, of any size. Only for
-    /// all-gather.
+    /// Restores the state that this worker saved as a rank of another process group, of any size.
+    /// Only for all-gather.
     fn adopt(&self, py: Python<'_>, state: Vec<u8>) -> PyResult<()> {
         self.background.ask(py, move |reducer| reducer.adopt(&State::from_bytes(&state)?))
     }

@@ -124,10 +124,10 @@ def test_what_a_device_copies_is_all_that_is_needed(compressor, options):
 class Ends:
     """Stands for a reducer: makes all values one."""
 
-    def group(self, names):
+    def tensor_group(self, names):
         return 0
 
-    def average(self, group, step, tensor, done, scale):
+    def average(self, tensor_group, step, tensor, done, scale):
         address, elements, _ = tensor
         self.seen = numpy.ctypeslib.as_array((ctypes.c_float * elements).from_address(address)).copy()
         ctypes.memmove(address, numpy.ones(elements, "float32").ctypes.data, 4 * elements)
@@ -139,7 +139,7 @@ class Ends:
 def test_only_parts_are_copied(monkeypatch):
     monkeypatch.setattr(gradwire.torch._sharded, "_is_in_main_memory", lambda values: False)
     reducer = Ends()
-    exchange = gradwire.torch._sharded._GroupExchange(reducer)
+    exchange = gradwire.torch._sharded._UnitExchange(reducer)
     exchange._memory(torch.device("cpu")).of(16).zero_()
     values = torch.full((4,), 2.0)
     exchange.exchange(0, [], values, read=slice(0, 2), written=slice(2, 4))

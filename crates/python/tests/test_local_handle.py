@@ -60,7 +60,7 @@ class Interrupted:
     def __init__(self, exchange):
         self._reducer = exchange
 
-    def average(self, group, step, tensor, done, **options):
+    def average(self, tensor_group, step, tensor, done, **options):
         self.done = done
 
     def wait(self):

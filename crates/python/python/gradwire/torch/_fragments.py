@@ -1,5 +1,4 @@
-"""Fragments of a model: groups of layers whose changes are exchanged together, as in Streaming
-DiLoCo."""
+"""Fragments of a model: layers whose changes are exchanged together, as in Streaming DiLoCo."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Hook(Handle):
         frozen = [(name, p) for name, p in module.named_parameters() if not p.requires_grad and name not in ignored]
         self._frozen = [(plain(name), parameter) for name, parameter in frozen]
         # The messages of a bucket by its parameters.
-        self._groups: Dict[Key, List[Part]] = {}
+        self._parts: Dict[Key, List[Part]] = {}
         self._staging: Dict[torch.device, Staging] = {}
         # The backward pass of the present step, and the buckets that it has submitted.
         self._pass = -1
@@ -264,7 +264,7 @@ class Hook(Handle):
     def _average(self, number: Tuple[int, int], part: Part, tensor: torch.Tensor, scale: Scale) -> Future:
         """Averages the gradients of a message: the second number in the first bucket."""
         if self._device is not None:
-            return self._device.average(part.group, self._step - 1, part.names, tensor, scale)
+            return self._device.average(part.tensor_group, self._step - 1, part.names, tensor, scale)
         if tensor.device.type == "cuda":
             staging = self._staging.get(tensor.device)
             if staging is None:
@@ -274,14 +274,14 @@ class Hook(Handle):
         else:
             future, values, ready, left = Future(), tensor, None, float(scale)
             done = partial(future.set_result, tensor)
-        self._reducer.average(part.group, self._step - 1, buffer(values, "a bucket"), done, scale=left, ready=ready)
+        self._reducer.average(part.tensor_group, self._step - 1, buffer(values, "a bucket"), done, scale=left, ready=ready)
         return future
 
     def _parts(self, bucket: Any, tensor: torch.Tensor) -> List[Part]:
         """The messages of a bucket. Before DistributedDataParallel has seen the order of gradients,
         the whole model may be one bucket."""
         parameters, key = bucket.parameters(), key_of(bucket)
-        parts = self._groups.get(key)
+        parts = self._parts.get(key)
         if parts is None:
             self._check_known(parameters)
             ends = ends_of(parameters)
@@ -294,8 +294,8 @@ class Hook(Handle):
             parts = []
             for places in shared(end - start for start, end in zip(ends, ends[1:])):
                 names = [self._names[id(parameter)] for parameter in parameters[places]]
-                parts.append(Part(self._reducer.group(names), names, slice(ends[places.start], ends[places.stop])))
-            self._groups[key] = parts
+                parts.append(Part(self._reducer.tensor_group(names), names, slice(ends[places.start], ends[places.stop])))
+            self._parts[key] = parts
         return parts
 
     def _check_known(self, parameters: Sequence[torch.Tensor]) -> None:

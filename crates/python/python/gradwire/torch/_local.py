@@ -93,7 +93,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
             DistributedDataParallel. ``"mean"``: the mean over ranks, which suits running means, but
             not queues and counters (integers have the value of rank 0). ``"own"``: they stay
             different. Default: ``"first"``
-        fragments: the number of groups into which the layers of the model are divided, from 1. Each
+        fragments: the number of parts into which the layers of the model are divided, from 1. Each
             is exchanged once in ``every`` steps, one after the other. Default: 1
         fragment_sync_delay: the number of steps, below ``every // fragments``, that training goes
             on while a fragment is exchanged. Then the fragment's parameters become the common ones,

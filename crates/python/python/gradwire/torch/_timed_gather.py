@@ -36,8 +36,8 @@ class TimedAllGather(Communication):
     def suits(unit: Unit) -> bool:
         """Whether the host waits for the gather, as with gloo. With NCCL the GPU waits, and PyTorch
         watches it."""
-        group = unit.group.mesh_info.shard_process_group
-        return isinstance(group._get_backend(unit.group.device), dist.ProcessGroupGloo)
+        group = unit.param_group.mesh_info.shard_process_group
+        return isinstance(group._get_backend(unit.param_group.device), dist.ProcessGroupGloo)
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         memory: torch.Tensor = self._present.allocate(size, dtype=dtype, device=device)

@@ -158,7 +158,7 @@ def _install(handle: Sharded, units: List[_units.Unit], gathered: List[_units.Un
         if unit in gathered:
             handle.install(unit, "_all_gather_comm", AllGather(handle, unit))
         elif TimedAllGather.suits(unit):
-            handle.install(unit, "_all_gather_comm", TimedAllGather(handle, unit, unit.group._all_gather_comm))
+            handle.install(unit, "_all_gather_comm", TimedAllGather(handle, unit, unit.param_group._all_gather_comm))
 
 
 def _check_parameters(parameters: str, gathered: List[_units.Unit]) -> None:

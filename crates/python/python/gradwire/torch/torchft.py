@@ -229,9 +229,9 @@ class _Compression:
         assert reducer is not None
         if first:
             self._begin(reducer)
-        group = reducer.group([self._names[id(parameter)] for parameter in parameters])
+        tensor_group = reducer.tensor_group([self._names[id(parameter)] for parameter in parameters])
         reals = as_reals(tensor).view(-1)
-        reducer.average(group, self._manager.current_step(), buffer(reals, "a bucket"), keeping(tensor))
+        reducer.average(tensor_group, self._manager.current_step(), buffer(reals, "a bucket"), keeping(tensor))
         reducer.wait()
 
     def _connect(self, channel: Channel) -> None:
