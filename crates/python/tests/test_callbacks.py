@@ -1,4 +1,4 @@
-"""Tests the callbacks of both frameworks: a single process, checkpoints without a state, scalers."""
+"""Tests the callbacks of both frameworks: one process, checkpoints without a state, scalers."""
 
 import pytest
 import torch
@@ -107,9 +107,15 @@ def test_the_scaler_of_a_framework_is_taken(framework, function, found, tmp_path
 def test_options_of_the_user_are_kept():
     from gradwire.torch._framework import with_scaler
 
-    scaler = object()
-    assert with_scaler("3lc", {"seed": 1}, None) == {"seed": 1}
-    assert with_scaler("3lc", {"seed": 1}, scaler) == {"seed": 1, "scaler": scaler, "on_nonfinite": "skip"}
-    assert with_scaler("3lc", {"on_nonfinite": "error"}, scaler) == {"on_nonfinite": "error", "scaler": scaler}
-    assert with_scaler("3lc", {"scaler": None}, scaler) == {"scaler": None}
-    assert with_scaler(object(), {}, scaler) == {}
+    def found(scaler, compressor="3lc", **given):
+        arguments = with_scaler({"compressor": compressor, "scaler": "auto", "on_nonfinite": None, "seed": 1, **given}, scaler)
+        assert arguments.pop("compressor") == compressor and arguments.pop("seed") == 1
+        return arguments["scaler"], arguments["on_nonfinite"]
+
+    own, other = object(), object()
+    assert found(None) == (None, "error")
+    assert found(own) == (own, "skip")
+    assert found(own, on_nonfinite="error") == (own, "error")
+    assert found(own, scaler=other) == (other, "error")
+    assert found(own, scaler=None) == (None, "error")
+    assert found(own, compressor=object) == (None, "error")

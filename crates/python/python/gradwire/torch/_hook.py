@@ -106,7 +106,7 @@ class Hook(Handle):
         frozen = [(name, p) for name, p in module.named_parameters() if not p.requires_grad and name not in ignored]
         self._frozen = [(plain(name), parameter) for name, parameter in frozen]
         # The messages of a bucket by its parameters.
-        self._parts: Dict[Key, List[Part]] = {}
+        self._parts_by_key: Dict[Key, List[Part]] = {}
         self._staging: Dict[torch.device, Staging] = {}
         # The backward pass of the present step, and the buckets that it has submitted.
         self._pass = -1
@@ -281,7 +281,7 @@ class Hook(Handle):
         """The messages of a bucket. Before DistributedDataParallel has seen the order of gradients,
         the whole model may be one bucket."""
         parameters, key = bucket.parameters(), key_of(bucket)
-        parts = self._parts.get(key)
+        parts = self._parts_by_key.get(key)
         if parts is None:
             self._check_known(parameters)
             ends = ends_of(parameters)
@@ -295,7 +295,7 @@ class Hook(Handle):
             for places in shared(end - start for start, end in zip(ends, ends[1:])):
                 names = [self._names[id(parameter)] for parameter in parameters[places]]
                 parts.append(Part(self._reducer.tensor_group(names), names, slice(ends[places.start], ends[places.stop])))
-            self._parts[key] = parts
+            self._parts_by_key[key] = parts
         return parts
 
     def _check_known(self, parameters: Sequence[torch.Tensor]) -> None:
