@@ -183,7 +183,7 @@ def of_a_wrapped_model(rank, size):
 
 
 def test_wrapped_models_are_refused():
-    assert all("before it is wrapped" in message for message in ranks(2, of_a_wrapped_model))
+    assert all("before you wrap it" in message for message in ranks(2, of_a_wrapped_model))
 
 
 def test_the_recommended_compressor_is_a_spec_that_register_takes():

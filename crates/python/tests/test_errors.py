@@ -96,5 +96,5 @@ def poisoned(rank, size):
 def test_nan_is_an_error_that_names_the_parameter():
     results = outcomes(2, poisoned)
     assert results[1][1] == "NonFiniteError" and "'second.weight' has NaN" in results[1][2], results[1]
-    assert 'with on_nonfinite="skip" and scaler=, the GradScaler,' in results[1][2], results[1]
+    assert 'pass on_nonfinite="skip" and scaler=, the GradScaler' in results[1][2], results[1]
     assert results[0][1] == "PeerLostError" and "rank 1" in results[0][2], results[0]

@@ -192,7 +192,7 @@ def test_flower_sends_later_what_a_message_leaves_out():
     alone, plain = Node(), CompressionMod("topk:ratio=0.25", error_feedback=False)
     assert (alone.round(plain, start, step) == alone.round(plain, start, step)).all()
     assert len(alone.context.state.array_records) == 0
-    with pytest.raises(gradwire.ConfigError, match="float32 or float16"):
+    with pytest.raises(gradwire.ConfigError, match="float32, float16 or bfloat16"):
         Node().round(plain, numpy.zeros(3), numpy.ones(3))
     # A vector is sent whole, as is a scalar, and the values of a mask take the place of the old
     # ones.

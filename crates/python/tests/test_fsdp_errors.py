@@ -39,7 +39,7 @@ def test_the_sample_of_a_quantizer_is_as_large_as_the_largest_tensor():
         if fits:
             check_quantizer("parameters", "qsgd:bucket=0", sample)
             continue
-        with pytest.raises(gradwire.ConfigError, match="give a quantizer of more bits"):
+        with pytest.raises(gradwire.ConfigError, match="give a quantizer with more bits"):
             check_quantizer("parameters", "qsgd:bucket=0", sample)
     assert sample_side(1 << 30) == 1024
     # The relative error of zeros is no number.

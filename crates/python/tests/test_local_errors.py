@@ -16,8 +16,8 @@ from world import outcomes, ranks
 
 
 @pytest.mark.parametrize("options, says", [
-    ({"outer": "nesterov"}, "outer=gradwire.torch.Nesterov(lr=0.7)"),
-    ({"outer": gradwire.torch.Nesterov}, "outer=gradwire.torch.Nesterov(lr=0.7)"),
+    ({"outer": "nesterov"}, "such as gradwire.torch.Nesterov(lr=0.7)"),
+    ({"outer": gradwire.torch.Nesterov}, "such as gradwire.torch.Nesterov(lr=0.7)"),
     ({"every": "eden"}, "every='eden' is not an integer"),
     ({"every": 2.5}, "every=2.5 is not an integer"),
     ({"sync_until": -1}, "sync_until=-1 is out of range"),
@@ -98,8 +98,8 @@ def test_modules_in_one_and_frozen_parameters_of_others_are_not_refused():
 
 @pytest.mark.parametrize("compressor", [*VOTING, "none until 5 then signsgd"])
 @pytest.mark.parametrize("options, says", [
-    ({}, "without outer would change each weight by 1; give an outer"),
-    ({"lighthouse": "http://localhost:1"}, "with lighthouse a round may have workers without local steps"),
+    ({}, "without outer each round would change every weight by 1; give an outer"),
+    ({"lighthouse": "http://localhost:1"}, "with lighthouse, a round may have workers without local steps"),
     ({"lighthouse": "http://localhost:1", "outer": partial(torch.optim.SGD, lr=1e-3)}, "whose zeros would vote"),
 ])
 def test_votes_are_refused_where_they_are_no_change(compressor, options, says):
@@ -164,10 +164,10 @@ def refused(rank, size):
 
 def test_arguments_that_cannot_work_are_refused():
     (messages,) = ranks(1, refused)
-    expected = ["every", "at least 1", *["scaler and on_nonfinite"] * 2]
+    expected = ["every", "at least 1", *["neither scaler nor on_nonfinite"] * 2]
     expected += ["sync_until=-1 is out of range", "fragments='x' is not an integer; give one", "fragments=0 is impossible"]
     expected += ["fragment_sync_delay=1.5 is not an integer; give one", "fragment_sync_delay=-1 is out of range", "give 0 to 5"]
-    expected += ["fragment_update_alpha='x' is impossible; give a number", "there is none", "min_workers=1.5 is not an integer"]
+    expected += ["fragment_update_alpha='x' is out of range; give a number", "fragment_sync_delay is 0", "min_workers=1.5 is not an integer"]
     expected += ["use a spec string"]
     expected += ["raw_names is a string"]
     assert len(messages) == len(expected)
@@ -311,4 +311,4 @@ def test_what_cannot_take_local_steps_is_refused():
     ((double, *wrapped),) = ranks(1, refusals)
     assert "torch.float64" in double and len(wrapped) == 5
     for message in wrapped:
-        assert "before it is wrapped" in message and "DataParallel" in message, message
+        assert "before you wrap it" in message and "DataParallel" in message, message

@@ -48,7 +48,7 @@ def misused_states(rank, size):
 
 def test_states_in_a_backward_pass_and_none_are_refused():
     for torn, none in ranks(2, misused_states):
-        assert "between two steps" in torn and "None is no state" in none
+        assert "between two steps" in torn and "the state is None" in none
 
 
 def one_sided(rank, size):

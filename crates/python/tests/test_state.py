@@ -218,7 +218,7 @@ def test_states_of_different_steps_are_refused():
 
 
 def test_a_folder_without_a_checkpoint_is_named(tmp_path):
-    with pytest.raises(gradwire.StateError, match="is no distributed checkpoint"):
+    with pytest.raises(gradwire.StateError, match="is not a distributed checkpoint"):
         read_checkpoint(str(tmp_path / "nothing"))
 
 

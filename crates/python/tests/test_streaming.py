@@ -203,8 +203,8 @@ def refusals(rank, size):
         ({"fragments": 3, "every": 2}, "every of at least 3"),
         ({"fragments": 2, "every": 6, "fragment_sync_delay": 3}, "give 0 to 2"),
         ({"fragment_sync_delay": -1}, "give an integer from 0"),
-        ({"fragment_sync_delay": 1, "fragment_update_alpha": 1.0}, "from 0, below 1"),
-        ({"fragment_update_alpha": 0.5}, "give fragment_sync_delay"),
+        ({"fragment_sync_delay": 1, "fragment_update_alpha": 1.0}, "from 0 to below 1"),
+        ({"fragment_update_alpha": 0.5}, "give a delay"),
         ({"fragments": 2, "lighthouse": "http://localhost:1"}, "remove fragments"),
     ]:
         with pytest.raises(gradwire.ConfigError, match=part):

@@ -126,7 +126,7 @@ def advise(
     grouped = dist.is_available() and dist.is_initialized()
     if not grouped and (link is None or ranks is None):
         raise _core.ConfigError(
-            "without a process group nothing is known of the run; pass ranks=, and link= as in '100mbit', or call "
+            "without a process group, advise needs the number of ranks and their link; pass ranks= and link=, such as '100mbit', or call "
             "init_process_group first"
         )
     links = [link] if isinstance(link, str) else strings("link", () if link is None else link)
@@ -275,7 +275,7 @@ def _check(model: Any, steps: int) -> None:
     if whole_number("steps", steps) < 1:
         raise _core.ConfigError(f"steps={steps}: record at least one step")
     if steps > _MOST_STEPS:
-        raise _core.ConfigError(f"steps={steps}: record at most {_MOST_STEPS}; a few suffice, and the gradients of all are kept")
+        raise _core.ConfigError(f"steps={steps}: record at most {_MOST_STEPS}; a few are enough, and advise keeps the gradients of all")
     check_unwrapped(model)
     check_restorable(model)
     if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):

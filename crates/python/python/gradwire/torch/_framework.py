@@ -22,8 +22,8 @@ def is_single_process(model: Any) -> bool:
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         return False
     warnings.warn(
-        "gradwire compresses nothing, because a single process trains the model; start several, as with "
-        "torchrun --nproc-per-node 2, or remove the callback",
+        "gradwire compresses nothing, because only a single process trains the model; start several, for example with torchrun "
+        "--nproc-per-node 2, or remove the callback",
         RuntimeWarning,
         stacklevel=3,
     )

@@ -177,19 +177,19 @@ class Hook(Handle):
         for name, parameter in self._frozen:
             if parameter.requires_grad:
                 raise _core.ConfigError(
-                    f"'{name}' requires gradients now, and did not when the model was wrapped, so that DistributedDataParallel does not "
-                    "average them; unfreeze it before the model is wrapped, and give it to the optimizer when it is to be trained "
+                    f"'{name}' requires gradients now but did not when the model was wrapped, so DistributedDataParallel does not average "
+                    "its gradient; unfreeze it before you wrap the model, and add it to the optimizer when it should be trained "
                     "(optimizer.add_param_group), or wrap the model and register again after unfreezing"
                 )
         if torch._C._current_graph_task_id() == -1 and self._reducer.votes:
             raise _core.ConfigError(
-                f"'{self._reducer.spec}' averages by votes, and the zeros of a rank without data would vote; give all ranks the same number "
-                "of batches in place of torch.distributed.algorithms.Join, or use another compressor, such as efsignsgd"
+                f"'{self._reducer.spec}' averages by votes, and the zeros of a rank without data would vote; give all ranks the same "
+                "number of batches instead of using torch.distributed.algorithms.Join, or use another compressor, such as efsignsgd"
             )
         model = self._caller()
         if model is not None and model._join_config.enable and not getattr(model, "_divide_by_initial_world_size", True):
             raise _core.ConfigError(
-                "gradwire averages over all ranks, with zeros of those without data; leave out divide_by_initial_world_size=False of Join"
+                "gradwire averages over all ranks, and ranks without data count as zeros; leave out divide_by_initial_world_size=False in Join"
             )
 
     def average(self, bucket: Any) -> Future:
@@ -254,9 +254,9 @@ class Hook(Handle):
         self._warned_of_toggled = True
         name = next(self._names[id(parameter)] for parameter in parameters if not parameter.requires_grad)
         warnings.warn(
-            f"'{name}' does not require gradients in this step. DistributedDataParallel throws its average away, and with it what this step "
-            "sends of its residual; use a compressor without error feedback, such as eden, or a DistributedDataParallel for the parameters "
-            "of each optimizer",
+            f"'{name}' does not require gradients in this step. DistributedDataParallel discards its average, so the part of its residual "
+            "that this step sends is lost; use a compressor without error feedback, such as eden, or wrap the parameters of each "
+            "optimizer in their own DistributedDataParallel",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -337,7 +337,7 @@ def _check(options: Options, arguments: Mapping[str, Any]) -> None:
     optimizer = arguments["optimizer"]
     if optimizer is not None and not isinstance(optimizer, OneBitAdam):
         raise _core.ConfigError(
-            f"the optimizer is a {type(optimizer).__name__}, not gradwire.torch.OneBitAdam; others need not be given"
+            f"the optimizer is a {type(optimizer).__name__}, not gradwire.torch.OneBitAdam; omit optimizer= for any other"
         )
     check_given(options.compressor)
     if not isinstance(options.compressor, str):

@@ -243,7 +243,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
         not average them.
         """
         if self._attached:
-            raise _core.ConfigError("rounds follow the local optimizer since attach(); call step() of the local optimizer")
+            raise _core.ConfigError("after attach(), rounds follow the local optimizer; call its step() instead")
         self._begin()
         try:
             loss = self._step_of_optimizer(closure)
@@ -294,7 +294,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
         """Begins a local step; see ``Stepping.begin`` for ``local``."""
         if len(_local_optimizer.parameters(self._optimizer)) != self._parameters:
             raise _core.ConfigError(
-                "the local optimizer has other parameters than when LocalSteps was created, and rounds would not average them; "
+                "the local optimizer has other parameters than when LocalSteps was created, and rounds would not average all of them; "
                 "create LocalSteps again"
             )
         self._stepping.begin(local)
@@ -359,7 +359,9 @@ class LocalSteps(Exchanging, OptimizerProxy):
         Raises ``ConfigError`` with ``lighthouse``, and for compressors that average by votes.
         """
         if self._elastic is not None:
-            raise _core.ConfigError("with lighthouse workers come and go, and Join is not needed; a worker without further batches calls close()")
+            raise _core.ConfigError(
+                "with lighthouse, workers may leave at any time, so Join is not needed; call close() on a worker without further batches"
+            )
         if self._replica.reducer.votes:
             raise _core.ConfigError(
                 f"'{self._spec}' averages by votes, and under Join the zeros of a rank without further batches would vote; use another compressor, "
@@ -398,8 +400,8 @@ class LocalSteps(Exchanging, OptimizerProxy):
             # A worker that joins after this round does not send its state, and a lost one would end
             # the run of the others.
             raise _core.ConfigError(
-                "with lighthouse workers come and go, so that not all can be asked for their states; save that of each in a file of its own, "
-                "and pass load_state_dict the list of them"
+                "with lighthouse, workers come and go, so no worker can collect the states of all; save each worker's state in its own "
+                "file, and pass the list of all states to load_state_dict"
             )
         with self._stepping.between_steps(all_ranks, self._replica.reducer.deadline):
             return self._states.pack(all_ranks)

@@ -96,13 +96,13 @@ def check_maskable(optimizer: Any, named: Sequence[Tuple[str, torch.Tensor]]) ->
         return
     for (name, up), (_, down) in zip(*moved):
         if not torch.equal(up, down):
-            raise _refusal(optimizer, f"of '{name}' is not in {' or '.join(_MOMENTA)}, the states that are set to zero")
+            raise _refusal(optimizer, f"of '{name}' is not in {' or '.join(_MOMENTA)}, the only states that gradwire sets to zero")
 
 
 def _refusal(optimizer: Any, reason: str) -> _core.ConfigError:
     return _core.ConfigError(
-        f"the momentum of {type(optimizer).__name__} {reason}; pass mask=False, which keeps the momentum of elements that were sent, or take "
-        "another optimizer"
+        f"the momentum of {type(optimizer).__name__} {reason}; pass mask=False to keep the momentum of sent elements, or use another "
+        "optimizer"
     )
 
 

@@ -128,8 +128,8 @@ class Replica:
         for name, parameter in self._frozen:
             if parameter.requires_grad:
                 raise _core.ConfigError(
-                    f"'{name}' did not require gradients when LocalSteps was created, so that workers do not average it; create "
-                    "LocalSteps again after unfreezing parameters"
+                    f"'{name}' did not require gradients when LocalSteps was created, so workers do not average it; create LocalSteps "
+                    "again after unfreezing parameters"
                 )
 
     def average(self, change: torch.Tensor, fragment: int = 0) -> int:

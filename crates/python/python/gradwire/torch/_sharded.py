@@ -276,7 +276,7 @@ class AllGather(Communication):
         """Fills ``output_tensor`` with the decoded shards of all ranks, so all ranks have the same
         bits."""
         if output_tensor.dtype == torch.uint8:
-            raise _core.ConfigError(f"the parameters of {self._unit} have several types; give them one, or leave out parameters")
+            raise _core.ConfigError(f"the parameters of {self._unit} have several types; give them one type, or leave out the argument parameters")
         # The input is this rank's part of the output.
         self._handle.fill(self._unit, output_tensor, _own(group, input_tensor.numel()))
 

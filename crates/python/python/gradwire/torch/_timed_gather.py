@@ -71,8 +71,8 @@ class TimedAllGather(Communication):
     def _fail(self, missing: List[int], deadline: float) -> None:
         self._handle.fail()
         raise _core.DeadlineError(
-            f"{named(missing)} did not gather the parameters of {self._unit} within {deadline:g} s; if a rank does something alone for longer, "
-            "such as an evaluation, give a longer deadline"
+            f"{named(missing)} did not gather the parameters of {self._unit} within {deadline:g} s; if a rank works alone for longer, as "
+            "in an evaluation, give a longer deadline"
         )
 
 

@@ -119,9 +119,9 @@ class Unit:
             trained = self._trained()
             if values != sum(self.padded[at].numel() for at in trained):
                 raise _core.ConfigError(
-                    f"some parameters of {self} have no gradient in this step, and PyTorch {torch.__version__} does not tell which; "
-                    "use PyTorch 2.15 or later, with model.set_reduce_scatter_unused_params(True) if ranks use different parameters, or "
-                    "let every step use all of them, as by adding 0 * parameter.sum() of the others to the loss"
+                    f"some parameters of {self} have no gradient in this step, and PyTorch {torch.__version__} does not say which; use "
+                    "PyTorch 2.15 or later, with model.set_reduce_scatter_unused_params(True) if ranks use different parameters, or use "
+                    "every parameter in every step, for example by adding 0 * parameter.sum() to the loss"
                 )
             return [self.names[at] for at in trained]
         return [self.names[at] for at in self._reduced]
@@ -154,7 +154,7 @@ def of(model: torch.nn.Module) -> List[Unit]:
     for module, param_group in param_groups.values():
         if not hasattr(param_group.mesh_info, "shard_process_group"):
             raise _core.ConfigError(
-                f"every rank has all parameters of {type(module).__name__}, as replicate() leaves them, and FSDP2 has no shards to exchange; "
+                f"every rank has all parameters of {type(module).__name__}, as after replicate(), so FSDP2 has no shards to exchange; "
                 "wrap the model in DistributedDataParallel and use gradwire.torch.register"
             )
     # Includes those without trained parameters: they may be trained later.
@@ -177,8 +177,8 @@ def _check_outside(model: torch.nn.Module, units: List[Unit]) -> None:
     for name, parameter in trainable(model):
         if id(parameter) not in inside:
             raise _core.ConfigError(
-                f"'{name}' is in no module that fully_shard was applied to, so that its gradient is averaged by nobody; call "
-                "fully_shard(model), too, after its submodules, with ignored_params for parameters that you average yourself"
+                f"'{name}' is in no module that fully_shard was applied to, so nothing averages its gradient; also call "
+                "fully_shard(model), after its submodules, with ignored_params for parameters that you average yourself"
             )
 
 
@@ -196,10 +196,10 @@ def _check(name: str, of: Any) -> None:
     """Refuses a parameter that is also distributed by something other than ``fully_shard``."""
     if of.is_dtensor:
         raise _core.ConfigError(
-            f"'{name}' was a DTensor before fully_shard, as tensor and expert parallelism make it, so that over its mesh "
-            f"{of.sharded_param.device_mesh.mesh_dim_names} ranks have different parts of it that FSDP2 does not gather; gradwire averages "
-            "what fully_shard alone distributes: leave this model's gradients to PyTorch, or apply fully_shard to modules without "
-            "such parameters by themselves, and register these"
+            f"'{name}' was a DTensor before fully_shard, as in tensor or expert parallelism: the ranks of its mesh "
+            f"{of.sharded_param.device_mesh.mesh_dim_names} have different parts of it, which FSDP2 does not gather. gradwire averages "
+            "only what fully_shard alone distributes; train this model without gradwire, or apply fully_shard separately to modules "
+            "without such parameters, and register these"
         )
 
 
@@ -209,8 +209,8 @@ def check_gathering(units: List[Unit]) -> None:
     for unit in units:
         if unit.param_group.post_forward_mesh_info not in (None, unit.param_group.mesh_info):
             raise _core.ConfigError(
-                f"{type(unit.module).__name__} has a number as reshard_after_forward, which shards parameters over fewer "
-                "ranks after the forward pass; with parameters, use True or False"
+                f"{type(unit.module).__name__} has a number as reshard_after_forward, so parameters are sharded over fewer ranks after "
+                "the forward pass; with the argument parameters, use True or False"
             )
 
 
@@ -247,9 +247,9 @@ def shard_group(units: List[Unit]) -> Any:
     for unit in units:
         if _ranks_of(unit) != ranks:
             raise _core.ConfigError(
-                f"'{unit.names[0]}' of {unit} is sharded over ranks {_ranks_of(unit)}, and '{first.names[0]}' of {first} over ranks {ranks}; "
-                "gradwire exchanges shards over one group of ranks: give fully_shard, and what shard_placement_fn returns, the same "
-                "mesh, or register modules that are sharded over the same ranks, each with a handle of its own"
+                f"'{unit.names[0]}' of {unit} is sharded over ranks {_ranks_of(unit)}, but '{first.names[0]}' of {first} over ranks "
+                f"{ranks}, and a handle exchanges shards over one process group; give fully_shard and shard_placement_fn the same mesh, "
+                "or register the modules of each mesh separately"
             )
     return first.param_group.mesh_info.shard_process_group
 
@@ -278,18 +278,19 @@ def replica_group(replicas: Any, units: List[Unit]) -> Any:
     dimension."""
     if replica_rank(units) is not None:
         raise _core.ConfigError(
-            "with replicas, apply fully_shard with a mesh of one dimension, that of the shards: PyTorch itself averages "
-            "over the replicas of a mesh with two"
+            "with replicas, give fully_shard a mesh of one dimension, the mesh of the shards: PyTorch itself averages over the replicas "
+            "of a mesh of two dimensions"
         )
     group = replicas.get_group() if hasattr(replicas, "get_group") else replicas
     if not isinstance(group, dist.ProcessGroup):
         raise _core.ConfigError(
-            f"replicas={replicas!r} is neither a process group nor a mesh of one dimension; give that of the ranks that hold the same shard"
+            f"replicas={replicas!r} is neither a process group nor a mesh of one dimension; give the process group of the ranks that hold "
+            "the same shard"
         )
     common = set(dist.get_process_group_ranks(group)) & set(dist.get_process_group_ranks(shard_group(units)))
     if common != {dist.get_rank()}:
         raise _core.ConfigError(
-            f"replicas and the mesh of the shards have ranks {sorted(common)} in common; replicas are the ranks that hold "
-            "the same shard, such as the other dimension of a mesh of two"
+            f"replicas and the mesh of the shards have ranks {sorted(common)} in common; replicas are the ranks that hold the same shard, "
+            "such as the other dimension of a mesh of two dimensions"
         )
     return group

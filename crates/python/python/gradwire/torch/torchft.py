@@ -116,12 +116,12 @@ class DistributedDataParallel(ddp.DistributedDataParallel):
             if parameter.device.type != "cpu":
                 # In a step, the Manager would mistake the error for a lost replica, and try again
                 # forever.
-                raise _core.ConfigError(f"'{name}' is on {parameter.device}; with torchft gradwire averages on the CPU alone")
+                raise _core.ConfigError(f"'{name}' is on {parameter.device}; with torchft, gradwire averages only on the CPU")
         _check_of_pytorch(of_pytorch)
         options = Options.of({**arguments, "exchange": "all-gather", "deadline": group.deadline, "on_nonfinite": "error"})
         if options.uses_ef21():
             raise _core.ConfigError(
-                "with torchft ef=ef21 is impossible: a step that is not committed cannot be taken back; use ef=on"
+                "with torchft, ef=ef21 cannot work: its sum of changes cannot take back a step that is not committed; use ef=on"
             )
         compression = _Compression(manager, module, options)
         super().__init__(manager, module, **of_pytorch)

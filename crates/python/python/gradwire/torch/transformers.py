@@ -157,8 +157,8 @@ def _read(folder: Path, rank: int, size: int) -> Optional[Any]:
     for state in states:
         if state["world_size"] != saved:
             raise _core.StateError(
-                f"{folder} has states of runs with {saved} and with {state['world_size']} ranks; remove the "
-                "gradwire-rank*.pt of one"
+                f"{folder} has states of runs with {saved} and with {state['world_size']} ranks; remove the gradwire-rank*.pt files of "
+                "one run"
             )
     return states[0] if saved == size else states
 
@@ -167,8 +167,8 @@ def _load(folder: Path, rank: int) -> Any:
     file = _file(folder, rank)
     if not file.is_file():
         raise _core.StateError(
-            f"{file} is missing: every rank of the saved run wrote one, and a run with another number of ranks needs all; "
-            "copy it from the machine of that rank"
+            f"{file} is missing. Every rank of the saved run wrote its own file, and a run on another number of ranks needs all of them; "
+            "copy the file from the machine of that rank"
         )
     # Mapped into memory, because all ranks read the number of ranks from one file.
     state = torch.load(str(file), weights_only=True, map_location="cpu", mmap=True)
