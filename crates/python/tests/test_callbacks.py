@@ -107,8 +107,8 @@ def test_the_scaler_of_a_framework_is_taken(framework, function, found, tmp_path
 def test_options_of_the_user_are_kept():
     from gradwire.torch._framework import with_scaler
 
-    def found(scaler, compressor="3lc", **given):
-        arguments = with_scaler({"compressor": compressor, "scaler": "auto", "on_nonfinite": None, "seed": 1, **given}, scaler)
+    def found(of_framework, compressor="3lc", **given):
+        arguments = with_scaler({"compressor": compressor, "scaler": "auto", "on_nonfinite": None, "seed": 1, **given}, of_framework)
         assert arguments.pop("compressor") == compressor and arguments.pop("seed") == 1
         return arguments["scaler"], arguments["on_nonfinite"]
 

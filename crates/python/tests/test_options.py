@@ -27,7 +27,10 @@ def test_functions_declare_every_option_with_its_default(function, options, docu
     assert not any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
-@pytest.mark.parametrize("function, options, documentation", FUNCTIONS[:3])
+ADVISE = (gradwire.torch.advise, None, gradwire.torch.advise.__doc__)
+
+
+@pytest.mark.parametrize("function, options, documentation", [*FUNCTIONS[:3], ADVISE])
 def test_docstrings_list_every_argument(function, options, documentation):
     listed = inspect.cleandoc(documentation).split("Args:\n")[1].split("\n\n")[0]
     names = re.findall(r"^    (\w+(?:, \w+)*): ", listed, re.MULTILINE)

@@ -73,8 +73,8 @@ def _is_a(one: Any, kind: str) -> bool:
 
 
 def check_scaler(scaler: Any, on_nonfinite: Any) -> None:
-    """Refuses a scaler that is no ``GradScaler``. Also refuses to skip steps without a scaler: the
-    optimizer would take such a step with NaN."""
+    """Refuses a scaler that is not a ``GradScaler``. Also refuses to skip steps without a scaler:
+    the optimizer would take such a step with NaN."""
     if scaler is not None and not callable(getattr(scaler, "get_scale", None)):
         raise _core.ConfigError(f"scaler={scaler!r} has no get_scale(); give the torch.amp.GradScaler of the training, or None")
     enabled = scaler is not None and getattr(scaler, "is_enabled", lambda: True)()

@@ -68,7 +68,7 @@ class Custom:
 
     @staticmethod
     def check(compressor: Any, arguments: Mapping[str, Any]) -> None:
-        """Refuses an object that is no compressor, and arguments of the hook that it does not
+        """Refuses an object that is not a compressor, and arguments of the hook that it does not
         support."""
         for method in ("compress", "decompress"):
             if not callable(getattr(compressor, method, None)):

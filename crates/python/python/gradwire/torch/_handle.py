@@ -154,9 +154,9 @@ class Handle(Exchanging):
         """The state of this rank: residuals and the number of steps.
 
         Every rank saves its own state. Its key contains the rank, so distributed checkpoints keep
-        the states of all ranks. A rank loads its own state again: in an FSDP2 job on a mesh of two
-        dimensions, ranks must keep their places. With ``all_ranks=True``, each rank returns the
-        states of all ranks, which are sent over the network; all ranks must call it at the same
+        the states of all ranks. A rank must load its own state again, so in an FSDP2 job on a mesh
+        of two dimensions ranks must keep their places. With ``all_ranks=True``, each rank returns
+        the states of all ranks, which are sent over the network; all ranks must call it at the same
         time.
 
         Call it between two steps. A thread that does not train waits for the end of a step. In the

@@ -223,7 +223,7 @@ class Hook(Handle):
         return False
 
     def _submit(self, bucket: Any) -> Future:
-        """Has a bucket averaged."""
+        """Starts to average a bucket; returns its future."""
         number = len(self._submitted)
         self._submitted.append(key_of(bucket))
         whole, scale = bucket.buffer(), self._scale
@@ -244,8 +244,8 @@ class Hook(Handle):
         return joined(futures, whole)
 
     def _warn_of_toggled(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Warns once if a parameter is not trained in this step, such as the generator's in a step
-        of the discriminator, and its residual is lost."""
+        """Warns once if this step loses a residual, because its parameter is not trained in it: for
+        example, a parameter of the generator in a step of the discriminator."""
         if self._warned_of_toggled or all(parameter.requires_grad for parameter in parameters):
             return
         keeps = self._custom.has_feedback if self._custom is not None else any(map(has_error_feedback, self._reducer.specs(self._step - 1)))
@@ -262,7 +262,8 @@ class Hook(Handle):
         )
 
     def _average(self, number: Tuple[int, int], part: Part, tensor: torch.Tensor, scale: Scale) -> Future:
-        """Averages the gradients of a message: the second number in the first bucket."""
+        """Averages the gradients of a message. ``number`` has the number of the bucket in the step,
+        and the number of the message in the bucket."""
         if self._device is not None:
             return self._device.average(part.tensor_group, self._step - 1, part.names, tensor, scale)
         if tensor.device.type == "cuda":
@@ -332,7 +333,7 @@ hook.__annotations__ = {"bucket": torch.distributed.GradBucket, "return": Future
 
 
 def _check(options: Options, arguments: Mapping[str, Any]) -> None:
-    """Refuses arguments of ``Hook`` that cannot be combined, and an optimizer that is no
+    """Refuses arguments of ``Hook`` that cannot be combined, and an optimizer other than
     ``OneBitAdam``."""
     optimizer = arguments["optimizer"]
     if optimizer is not None and not isinstance(optimizer, OneBitAdam):

@@ -57,8 +57,8 @@ def register(
         deadline: the longest wait for another rank, in seconds, above 0, at most 86,400. Work that
             a rank does alone, such as an evaluation, must take less. Default: 300.0
         on_nonfinite: ``"error"``, or ``"skip"``: all ranks skip a step in which the gradients of a
-            rank contain NaN or infinity. Residuals then do not change. Gradients become NaN from
-            the bucket with the first such value on, so the ``GradScaler`` skips the step of an
+            rank contain NaN or infinity. Such a step changes no residual. Gradients become NaN from
+            the bucket with the first such value onwards, so the ``GradScaler`` skips the step of an
             optimizer that has all parameters. ``"skip"`` needs ``scaler``. Default: ``"error"``
         scaler: the ``GradScaler`` of mixed precision training. With it, residuals do not depend on
             its scale. Default: ``None``

@@ -81,8 +81,8 @@ def register(
         deadline: the longest wait for another rank, in seconds, above 0, at most 86,400. Default:
             300.0
         on_nonfinite: ``"error"``, or ``"skip"``, which needs a ``scaler``, a mesh of one dimension
-            and no ``replicas``. Gradients then become NaN from the first module on in which they
-            are not finite. Default: ``"error"``
+            and no ``replicas``. In a skipped step, gradients become NaN from the first module with
+            such a value onwards. Default: ``"error"``
         scaler: the ``GradScaler`` of mixed precision training. Default: ``None``
         raw_vectors: send tensors of one dimension uncompressed unless a rule matches them. Default:
             ``True``

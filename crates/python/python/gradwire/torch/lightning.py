@@ -33,9 +33,9 @@ class Compression(pl.Callback):
     With ``precision="16-mixed"``, ``scaler="auto"`` is the Trainer's ``GradScaler``, and
     ``on_nonfinite`` defaults to ``"skip"``. When training starts, finetuning callbacks that
     unfreeze parameters later are refused, because DistributedDataParallel would not average these
-    parameters. If their plans are not known, there is a warning. If Lightning does not wrap a run
-    of a single process in DistributedDataParallel, the run goes on without compression, with a
-    warning.
+    parameters. If it is not known whether a callback unfreezes parameters, there is a warning. If
+    Lightning does not wrap a run of a single process in DistributedDataParallel, the run goes on
+    without compression, with a warning.
     """
 
     def __init__(

@@ -29,7 +29,8 @@ __all__ = ["DistributedDataParallel", "ProcessGroupGloo"]
 
 
 class ProcessGroupGloo(process_group.ProcessGroupGloo):
-    """torchft's group over gloo, for the Manager of a ``DistributedDataParallel`` of this module.
+    """torchft's process group over gloo, for the Manager of a ``DistributedDataParallel`` of this
+    module.
 
     The buckets of that model are sent compressed. torchft sends everything else. ``timeout`` is the
     longest wait for another replica.
