@@ -178,8 +178,8 @@ impl Transport for Channel {
         Ok((peer, header))
     }
 
-    /// A message leaves when its receiver asks for it, and is lost if the process group is destroyed
-    /// before.
+    /// A message leaves when its receiver asks for it. If the process group ends before, the
+    /// message is lost.
     fn flush(&mut self) -> Result<()> {
         let operation = Operation::whole(Phase::Barrier, 0);
         let seconds = self.endpoint.deadline.as_secs_f64();

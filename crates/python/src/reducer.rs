@@ -27,8 +27,8 @@ use crate::device::Device;
 use crate::errors::Failure;
 use crate::policy;
 
-/// Averages groups of tensors over a process group. In Python, a group of tensors is a tensor group,
-/// because a group is a process group there.
+/// Averages groups of tensors over a process group. Python calls a group of tensors a tensor group,
+/// because in PyTorch a group is a process group.
 #[pyclass(name = "Reducer", module = "gradwire._core", weakref)]
 pub(crate) struct ReducerHandle {
     background: Background,

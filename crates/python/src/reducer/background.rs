@@ -160,8 +160,8 @@ impl Background {
     fn check_process(&self) -> Result<(), Failure> {
         if self.forked() {
             return Err(Failure::config(format!(
-                "this exchange belongs to process {}, of which this one is a fork without its threads and connections; use it \
-                 there, or create another one here",
+                "this exchange belongs to process {}, and this process is a fork without its threads and connections; use the \
+                 exchange there, or create another one here",
                 self.process
             )));
         }

@@ -22,8 +22,8 @@ pub(super) fn plan(reducer: &Reducer, step: u64) -> Result<Vec<Plan>> {
 }
 
 /// The fewest bytes that the messages of all tensors are expected to take at a step, for normally
-/// distributed values, large or small. A compressor with a threshold may send everything or nothing,
-/// depending on the size of the values, which is unknown.
+/// distributed values, large or small. A compressor with a threshold may send everything or
+/// nothing, depending on the size of the values, which is unknown.
 pub(super) fn fewest_bytes(reducer: &Reducer, step: u64) -> Result<f64> {
     let mut known = HashMap::new();
     let tensors = reducer.tensors().iter().enumerate();
