@@ -97,7 +97,7 @@ def test_invalid_arguments_are_refused_by_register():
         "did you mean '3lc'?", "'first.weight'", "seed=-1 is out of range", "raw_below=18446744073709551616 is out of range",
         "total_steps=-5 is out of range", "threads=1.5 is not an integer",
         "raw_names is a string; give a list", "raw_names contains 3", "rules is a string; give a list",
-        "rules contains ('*.bias', 'none'), which is no string", "raw_vectors='no'",
+        "rules contains ('*.bias', 'none'), which is not a string", "raw_vectors='no'",
         "deadline=0: give seconds above 0", "deadline=nan: give seconds", "deadline=86401.0: give", "deadline='x': give",
         "did you mean 'all-gather'?", "total_steps=0 is too small", "scaler=True has no get_scale()",
         "the optimizer would take this step; pass scaler=", "this one is disabled",

@@ -210,7 +210,7 @@ def refusals(rank, size):
         with pytest.raises(gradwire.ConfigError, match=part):
             make(**options)
     saved = make(fragments=2, every=4).state_dict()
-    with pytest.raises(gradwire.StateError, match="saved with fragments=2, and this run has 3"):
+    with pytest.raises(gradwire.StateError, match="saved with fragments=2, but this run has 3"):
         make(fragments=3, every=4).load_state_dict(copy.deepcopy(saved))
 
 

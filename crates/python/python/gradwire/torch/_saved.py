@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
+from typing import Any, Iterator, List, Mapping, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
