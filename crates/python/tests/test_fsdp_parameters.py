@@ -75,7 +75,7 @@ WITHOUT = "FSDPExperts without 'experts.{}.weight' and {} more"
         ([([0, 3], [0, 1, 2, 3])], [f"{WITHOUT.format(1, 3)}, but rank 1 has gradients of FSDPExperts;"] * 2),
         # Modules of their own, which PyTorch does not tell apart.
         ([([0, 1, 2], [1, 2, 3])], ["FSDPLinear 'experts.0', but rank 1 has gradients of FSDPLinear 'experts.3';"] * 2),
-        ([*AGREED, ([0, 1, 2], [1, 2, 3])], ["FSDPLinear 'experts.0', and another", "FSDPLinear 'experts.3', and another"]),
+        ([*AGREED, ([0, 1, 2], [1, 2, 3])], ["FSDPLinear 'experts.0', but another", "FSDPLinear 'experts.3', but another"]),
     ],
 )
 def test_ranks_that_use_other_experts_are_refused_at_once(uses, texts):
