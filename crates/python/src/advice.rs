@@ -132,7 +132,7 @@ fn measured_step(
 fn candidate((spec, exchange, rules): &Asked) -> Result<Candidate, Failure> {
     let spec = spec.parse().map_err(|error| {
         Failure::from(ExchangeError::config(format!(
-            "the candidate '{spec}' is no compressor: {error}"
+            "the candidate '{spec}' is not a compressor: {error}"
         )))
     })?;
     let exchange = match exchange.as_str() {

@@ -46,7 +46,7 @@ impl<'py> FromPyObject<'_, 'py> for Buffer {
         let (address, elements, name): (usize, usize, String) = object.extract()?;
         let dtype = dtype(&name)?;
         if elements > 0 && (address == 0 || !address.is_multiple_of(dtype.size())) {
-            let message = format!("{address:#x} is no address of a {name}");
+            let message = format!("{address:#x} is not an address of a {name}");
             return Err(Failure::config(message).into());
         }
         Ok(Self { address, elements, dtype })

@@ -22,7 +22,7 @@ use crate::buffer::Bytes;
 /// The most bytes of a message, header included, that travel in one send.
 const PART: usize = 1 << 20;
 
-/// One rank's end of the group.
+/// One rank's end of the process group.
 pub(crate) struct Channel {
     channel: Py<PyAny>,
     endpoint: Endpoint,
@@ -178,8 +178,8 @@ impl Transport for Channel {
         Ok((peer, header))
     }
 
-    /// A message leaves when its receiver asks for it, and is lost if the group is destroyed
-    /// before.
+    /// A message leaves when its receiver asks for it. If the process group ends before, the
+    /// message is lost.
     fn flush(&mut self) -> Result<()> {
         let operation = Operation::whole(Phase::Barrier, 0);
         let seconds = self.endpoint.deadline.as_secs_f64();

@@ -60,8 +60,8 @@ impl Failure {
             return error.into();
         };
         let message = format!(
-            "array '{tensor}' has {value} at element {index}, and only finite numbers can be compressed; replace such elements, or save the \
-             array as it is, as with numpy.save or torch.save"
+            "array '{tensor}' has {value} at element {index}, but only finite numbers can be compressed; replace such elements, or save the \
+             array uncompressed, for example with numpy.save or torch.save"
         );
         Self::new(NonFiniteError::new_err, message)
     }

@@ -26,7 +26,7 @@ pub(crate) fn encode<'py>(
         let spec = spec.parse::<Spec>()?.without_history();
         let elements = shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
         if elements != Some(tensor.len()) {
-            let message = format!("shape {shape:?} is not that of {} elements", tensor.len());
+            let message = format!("shape {shape:?} does not have {} elements", tensor.len());
             return Err(Failure::config(message));
         }
         let described = Tensor::new(name, &shape);

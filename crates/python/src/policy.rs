@@ -10,7 +10,7 @@ pub(crate) fn read(text: &str, steps: Option<u64>) -> Result<Policy, Failure> {
     check_known(&schedule)?;
     if steps.is_none() && !schedule.is_absolute() {
         return Err(Failure::config(format!(
-            "'{schedule}' speaks of parts of a run whose length is not known; give total_steps, or numbers of steps \
+            "'{schedule}' has fractions of a run whose length is not known; give total_steps, or numbers of steps \
              as in 'none until 100 then topk'"
         )));
     }

@@ -1,28 +1,25 @@
 //! One rank's reducer, in a background thread.
 
+mod background;
 mod job;
 mod plan;
 mod progress;
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::process;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gradwire::{State, Tensor};
-use gradwire_exchange::patience::GRACE;
 use gradwire_exchange::{
-    Exchange, OnNonFinite, ParseExchangeError, Reducer, ReducerConfig, ReducerThread, Result,
-    RuleError, StepReport, Traffic, Transport,
+    Exchange, OnNonFinite, ParseExchangeError, Reducer, ReducerConfig, ReducerThread, RuleError,
+    Traffic, Transport,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
+use self::background::{Background, call};
 use self::job::Job;
-use self::plan::{Plan, expected_bytes, fewest_bytes};
-use self::progress::{Pending, Shared};
+use self::plan::{Plan, fewest_bytes, plan};
 use crate::buffer::Buffer;
 use crate::channel::Channel;
 use crate::codec;
@@ -30,21 +27,11 @@ use crate::device::Device;
 use crate::errors::Failure;
 use crate::policy;
 
-/// The time between two checks for Ctrl-C.
-const GLANCE: Duration = Duration::from_millis(50);
-
-/// Averages groups of tensors over a process group.
+/// Averages groups of tensors over a process group. Python calls a group of tensors a tensor group,
+/// because in PyTorch a group is a process group.
 #[pyclass(name = "Reducer", module = "gradwire._core", weakref)]
 pub(crate) struct ReducerHandle {
-    /// None after `close`.
-    background: Option<ReducerThread>,
-    /// Disconnected when the background thread has dropped its transport.
-    ended: Mutex<Receiver<()>>,
-    /// Whether `close` waits only a moment.
-    hurries: bool,
-    /// The process with the background thread; a forked process has none.
-    process: u32,
-    shared: Arc<Shared>,
+    background: Background,
     /// The tensors of each group.
     groups: Mutex<Vec<Arc<[String]>>>,
     #[pyo3(get)]
@@ -117,13 +104,9 @@ impl ReducerHandle {
         let votes = config.policy.pushes().any(|spec| spec.compressor().votes());
         let reducer =
             Reducer::new(Box::new(channel), config).map_err(Failure::from)?.with_threads(threads);
-        let background = ReducerThread::new("gradwire", reducer).map_err(Failure::from)?;
+        let thread = ReducerThread::new("gradwire", reducer).map_err(Failure::from)?;
         Ok(Self {
-            background: Some(background),
-            ended: Mutex::new(ended),
-            hurries: false,
-            process: process::id(),
-            shared: Arc::default(),
+            background: Background::new(thread, ended),
             groups: Mutex::default(),
             rank,
             size,
@@ -139,11 +122,11 @@ impl ReducerHandle {
     /// Whether this process was forked from the reducer's, and so lacks its thread and connections.
     #[getter]
     fn forked(&self) -> bool {
-        self.process != process::id()
+        self.background.forked()
     }
 
     /// The number of a group of tensors, given in the order of their values.
-    fn group(&self, names: Vec<String>) -> usize {
+    fn tensor_group(&self, names: Vec<String>) -> usize {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let known = groups.iter().position(|group| **group == *names);
         known.unwrap_or_else(|| {
@@ -156,64 +139,44 @@ impl ReducerHandle {
     /// `done()` afterwards.
     ///
     /// Divides the values by `scale` first, and multiplies their mean by it.
-    #[pyo3(signature = (group, step, tensor, done = None, *, scale = 1.0, ready = None))]
+    #[pyo3(signature = (tensor_group, step, tensor, done = None, *, scale = 1.0, ready = None))]
     fn average(
         &self,
-        group: usize,
+        tensor_group: usize,
         step: u64,
         tensor: Buffer,
         done: Option<Py<PyAny>>,
         scale: f32,
         ready: Option<Py<PyAny>>,
     ) -> PyResult<()> {
-        self.check_process()?;
-        let names = self.names_of(group)?;
-        let pending = Pending::new(&self.shared);
-        let submitted = self.submit(move |reducer| {
-            let shared = &pending.0;
-            let mut job = Job { names, step, tensor, scale };
+        let names = self.names_of(tensor_group)?;
+        self.background.average(step, tensor.len(), done, move |reducer| {
             // Without values, this rank cannot send the message that the others wait for.
-            let ready = call(ready).inspect_err(|_| reducer.abort());
-            let result = ready.and_then(|()| job.run(reducer));
-            shared.done(step, tensor.len(), reducer, result);
-            if let Err(failure) = call(done) {
-                shared.lock().failure.get_or_insert(failure);
-            }
-        });
-        if submitted { Ok(()) } else { Err(gone().into()) }
+            call(ready).inspect_err(|_| reducer.abort())?;
+            Job { names, step, tensor, scale }.run(reducer)
+        })
     }
 
     /// Averages a group that a device compresses. The background thread calls the methods of
     /// `device`, and `done()` at the end.
     fn average_device(
         &self,
-        group: usize,
+        tensor_group: usize,
         step: u64,
         elements: usize,
         device: Py<PyAny>,
         done: Py<PyAny>,
     ) -> PyResult<()> {
-        self.check_process()?;
-        let names = self.names_of(group)?;
-        let pending = Pending::new(&self.shared);
-        let submitted = self.submit(move |reducer| {
-            let shared = &pending.0;
-            let average = |reducer: &mut Reducer| {
-                let group = reducer.group_of(&names)?;
-                reducer.average_device(group, step, &mut Device::new(device))
-            };
-            let result = average(reducer).map_err(Failure::from);
-            shared.done(step, elements, reducer, result);
-            if let Err(failure) = call(Some(done)) {
-                shared.lock().failure.get_or_insert(failure);
-            }
-        });
-        if submitted { Ok(()) } else { Err(gone().into()) }
+        let names = self.names_of(tensor_group)?;
+        self.background.average(step, elements, Some(done), move |reducer| {
+            let group = reducer.group_of(&names)?;
+            Ok(reducer.average_device(group, step, &mut Device::new(device))?)
+        })
     }
 
     /// The compressor of each tensor at a step, in the order of the model.
     fn specs(&self, py: Python<'_>, step: u64) -> PyResult<Vec<String>> {
-        self.ask(py, move |reducer| {
+        self.background.ask(py, move |reducer| {
             let places = 0..reducer.tensors().len();
             Ok(places.map(|at| reducer.spec_at(at, step).to_string()).collect())
         })
@@ -227,8 +190,9 @@ impl ReducerHandle {
         kind: &str,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let kind = codec::kept(kind)?;
-        let array =
-            self.ask(py, move |reducer| Ok(reducer.array(&name, kind).map(<[f32]>::to_vec)))?;
+        let array = self
+            .background
+            .ask(py, move |reducer| Ok(reducer.array(&name, kind).map(<[f32]>::to_vec)))?;
         Ok(array.map(|values| codec::bytes_of(py, &values)))
     }
 
@@ -246,98 +210,36 @@ impl ReducerHandle {
             buffer.read(&mut wide);
             wide
         });
-        self.ask(py, move |reducer| reducer.set_array(&name, kind, values))
+        self.background.ask(py, move |reducer| reducer.set_array(&name, kind, values))
     }
 
     /// Waits until all averages are done, and all messages of this rank have left.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
-        self.check_process()?;
-        self.flush();
-        loop {
-            let waited = py.detach(|| {
-                let progress = self.shared.lock();
-                if progress.pending == 0 {
-                    return Some(progress.failure.clone());
-                }
-                drop(self.shared.news.wait_timeout(progress, GLANCE));
-                None
-            });
-            match waited {
-                Some(None) => return Ok(()),
-                Some(Some(failure)) => {
-                    return Err(failure.with_remedy(&self.nonfinite_remedy).into());
-                }
-                None => py.check_signals()?,
-            }
-        }
+        self.background.wait(py, &self.nonfinite_remedy)
     }
 
     /// The cost of the last step, and of all steps together. `ratio` compares message sizes, each
     /// counted once, not traffic: with all-gather over n ranks, divide it by n / 2 to compare with
     /// an all-reduce.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.check_process()?;
-        let (step, total) = {
-            let progress = self.shared.lock();
-            (progress.step, progress.total())
-        };
-        let StepReport { compress, decompress, wire, traffic, .. } = step.report;
-        let dict = PyDict::new(py);
-        dict.set_item("step", step.step)?;
-        dict.set_item("skipped", step.skipped)?;
-        dict.set_item("elements", step.elements)?;
-        dict.set_item("message_bytes", step.message_bytes)?;
-        dict.set_item("ratio", 4.0 * step.elements as f64 / (step.message_bytes as f64).max(1.0))?;
-        dict.set_item("bytes_up", traffic.bytes_up)?;
-        dict.set_item("bytes_down", traffic.bytes_down)?;
-        dict.set_item("messages_up", traffic.messages_up)?;
-        dict.set_item("messages_down", traffic.messages_down)?;
-        dict.set_item("compress_seconds", compress.as_secs_f64())?;
-        dict.set_item("decompress_seconds", decompress.as_secs_f64())?;
-        dict.set_item("wire_seconds", wire.as_secs_f64())?;
-        dict.set_item("total_steps", total.steps)?;
-        dict.set_item("total_skipped", total.skipped)?;
-        dict.set_item("total_bytes_up", total.bytes_up)?;
-        dict.set_item("total_bytes_down", total.bytes_down)?;
-        Ok(dict)
+        self.background.stats(py)
     }
 
     /// For each tensor: its name, its number of elements, its compressor at a step, the expected
     /// bytes for normally distributed values, and the bytes of this rank's last messages.
     fn plan(&self, py: Python<'_>, step: u64) -> PyResult<Vec<Plan>> {
-        self.ask(py, move |reducer| {
-            let tensors = reducer.tensors().iter().enumerate().map(|(at, tensor)| {
-                let (spec, elements) = (reducer.spec_at(at, step), tensor.elements());
-                let expected = expected_bytes(spec, tensor)?;
-                let name = tensor.name().to_owned();
-                Ok((name, elements, spec.to_string(), expected, reducer.message_bytes_of(at)))
-            });
-            tensors.collect()
-        })
+        self.background.ask(py, move |reducer| plan(reducer, step))
     }
 
     /// The fewest bytes that this rank's messages of a step are expected to take, each counted
     /// once: for normally distributed values, large or small.
     fn fewest_bytes(&self, py: Python<'_>, step: u64) -> PyResult<f64> {
-        self.ask(py, move |reducer| {
-            let mut known = HashMap::new();
-            let tensors = reducer.tensors().iter().enumerate();
-            tensors
-                .map(|(at, tensor)| {
-                    let spec = reducer.spec_at(at, step);
-                    // Models repeat layers of the same shape.
-                    match known.entry((spec.to_string(), tensor.shape().to_vec())) {
-                        Entry::Occupied(known) => Ok(*known.get()),
-                        Entry::Vacant(new) => Ok(*new.insert(fewest_bytes(spec, tensor)?)),
-                    }
-                })
-                .sum()
-        })
+        self.background.ask(py, move |reducer| fewest_bytes(reducer, step))
     }
 
     /// This rank's state, if nothing is kept for the next step, such as a residual; else `None`.
     fn save_unless_kept<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let state = self.ask(py, |reducer| {
+        let state = self.background.ask(py, |reducer| {
             let state = reducer.save();
             let keeps = state.floats_under("").next().is_some();
             if keeps { Ok(None) } else { Ok(Some(state.to_bytes()?)) }
@@ -347,13 +249,13 @@ impl ReducerHandle {
 
     /// This rank's state, as the bytes of a state file.
     fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let state = self.ask(py, |reducer| Ok(reducer.save().to_bytes()?))?;
+        let state = self.background.ask(py, |reducer| Ok(reducer.save().to_bytes()?))?;
         Ok(PyBytes::new(py, &state))
     }
 
     /// The states of all ranks, in rank order. All ranks call it at the same time.
     fn save_all<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let states: Vec<Vec<u8>> = self.ask(py, |reducer| {
+        let states: Vec<Vec<u8>> = self.background.ask(py, |reducer| {
             let states = reducer.save_all()?;
             // This rank may end now, and the others must have its state.
             reducer.flush()?;
@@ -365,16 +267,16 @@ impl ReducerHandle {
     /// Restores this rank's state from its own saved state, or from the states of all ranks of a
     /// run with any number of ranks.
     fn load(&self, py: Python<'_>, states: Vec<Vec<u8>>) -> PyResult<()> {
-        self.ask(py, move |reducer| {
+        self.background.ask(py, move |reducer| {
             let states = states.iter().map(|bytes| State::from_bytes(bytes));
             reducer.restore(states.collect::<Result<_, _>>()?)
         })
     }
 
-    /// Restores the state that this worker saved as a rank of another group, of any size. Only for
-    /// all-gather.
+    /// Restores the state that this worker saved as a rank of another process group, of any size.
+    /// Only for all-gather.
     fn adopt(&self, py: Python<'_>, state: Vec<u8>) -> PyResult<()> {
-        self.ask(py, move |reducer| reducer.adopt(&State::from_bytes(&state)?))
+        self.background.ask(py, move |reducer| reducer.adopt(&State::from_bytes(&state)?))
     }
 
     /// Returns the bytes of all ranks, in rank order, on every rank.
@@ -384,14 +286,14 @@ impl ReducerHandle {
         step: u64,
         own: Vec<u8>,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let all = self.ask(py, move |reducer| reducer.gather(step, own))?;
+        let all = self.background.ask(py, move |reducer| reducer.gather(step, own))?;
         Ok(all.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
     }
 
     /// The counts of the transport since the last average began: bytes sent, bytes received,
     /// messages sent, messages received.
     fn traffic(&self, py: Python<'_>) -> PyResult<[u64; 4]> {
-        self.ask(py, |reducer| {
+        self.background.ask(py, |reducer| {
             let Traffic { bytes_up, bytes_down, messages_up, messages_down } =
                 reducer.report().traffic;
             Ok([bytes_up, bytes_down, messages_up, messages_down])
@@ -401,7 +303,7 @@ impl ReducerHandle {
     /// The positions of the elements of a tensor that its last message carried, as little-endian
     /// `u32`; None for all.
     fn sent<'py>(&self, py: Python<'py>, name: String) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let positions = self.ask(py, move |reducer| {
+        let positions = self.background.ask(py, move |reducer| {
             Ok(reducer
                 .sent(&name)
                 .map(|sent| sent.iter().flat_map(|at| at.to_le_bytes()).collect()))
@@ -412,68 +314,23 @@ impl ReducerHandle {
     /// Ends the background thread after the submitted averages, and waits for it. Afterwards, other
     /// calls raise `ConfigError`. Does nothing in a forked process.
     fn close(&mut self, py: Python<'_>) -> PyResult<()> {
-        if self.forked() {
-            return Ok(());
-        }
-        // The thread finishes its jobs by itself.
-        drop(self.background.take());
-        let until = self.hurries.then(|| Instant::now() + GRACE);
-        let wait = || {
-            let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-            ended.recv_timeout(GLANCE)
-        };
-        while py.detach(wait) == Err(RecvTimeoutError::Timeout) {
-            py.check_signals()?;
-            if until.is_some_and(|until| Instant::now() >= until) {
-                break;
-            }
-        }
-        Ok(())
+        self.background.close(py)
     }
 
     /// Makes `close` wait for at most a second, because this rank has failed and other ranks may
     /// never answer. The background thread then ends after the submitted averages, or at the
     /// deadline.
     fn hurry(&mut self) {
-        self.hurries = true;
+        self.background.hurry();
     }
 
     /// Aborts the exchange on all ranks.
     fn abort(&self) {
-        if !self.forked() {
-            self.submit(Reducer::abort);
-        }
-    }
-}
-
-impl Drop for ReducerHandle {
-    fn drop(&mut self) {
-        if self.forked() {
-            // Dropping it would take locks that a thread of the other process may hold, and end
-            // connections of that process.
-            std::mem::forget(self.background.take());
-        }
+        self.background.abort();
     }
 }
 
 impl ReducerHandle {
-    /// In a forked process, refuses to wait for a thread that does not exist there.
-    fn check_process(&self) -> Result<(), Failure> {
-        if self.forked() {
-            return Err(Failure::config(format!(
-                "this exchange belongs to process {}, of which this one is a fork without its threads and connections; use it \
-                 there, or create another one here",
-                self.process
-            )));
-        }
-        Ok(())
-    }
-
-    /// Submits a job; returns false if the background thread has ended or was closed.
-    fn submit(&self, job: impl FnOnce(&mut Reducer) + Send + 'static) -> bool {
-        self.background.as_ref().is_some_and(|background| background.submit(job))
-    }
-
     /// The names of the tensors of a group.
     fn names_of(&self, group: usize) -> Result<Arc<[String]>, Failure> {
         let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
@@ -482,58 +339,4 @@ impl ReducerHandle {
             .cloned()
             .ok_or_else(|| Failure::config(format!("there is no group {group}")))
     }
-
-    /// Submits a flush of all messages.
-    fn flush(&self) {
-        let pending = Pending::new(&self.shared);
-        let submitted = self.submit(move |reducer| {
-            if let Err(error) = reducer.flush() {
-                pending.0.lock().failure.get_or_insert(error.into());
-            }
-        });
-        if !submitted {
-            self.shared.lock().failure.get_or_insert_with(gone);
-        }
-    }
-
-    fn ask<R: Send + 'static>(
-        &self,
-        py: Python<'_>,
-        question: impl FnOnce(&mut Reducer) -> Result<R> + Send + 'static,
-    ) -> PyResult<R> {
-        self.check_process()?;
-        let (answer, mut answered) = mpsc::sync_channel(1);
-        self.submit(move |reducer| {
-            // Nobody waits for it after Ctrl-C.
-            let _ = answer.send(question(reducer));
-        });
-        loop {
-            let waited;
-            (answered, waited) = py.detach(move || {
-                let waited = answered.recv_timeout(GLANCE);
-                (answered, waited)
-            });
-            match waited {
-                Ok(answer) => return Ok(answer.map_err(Failure::from)?),
-                Err(RecvTimeoutError::Timeout) => py.check_signals()?,
-                Err(RecvTimeoutError::Disconnected) => return Err(gone().into()),
-            }
-        }
-    }
-}
-
-/// Calls back into Python.
-fn call(callable: Option<Py<PyAny>>) -> Result<(), Failure> {
-    let Some(callable) = callable else { return Ok(()) };
-    let called = Python::try_attach(|py| {
-        let called = callable.call0(py).map(drop);
-        called.map_err(|error| Failure::config(format!("a callback failed: {error}")))
-    });
-    called.unwrap_or_else(|| Err(Failure::config("the interpreter is ending")))
-}
-
-fn gone() -> Failure {
-    Failure::config(
-        "the exchange has ended: it was closed, or failed; create it again, with register or LocalSteps",
-    )
 }

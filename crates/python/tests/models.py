@@ -1,11 +1,13 @@
 """A small model, its data and a training loop; ranks differ only in their shard."""
 
+import copy
+
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from device import DEVICE
 import gradwire.torch
+from device import DEVICE
 
 # The compressors whose results are votes, not averages.
 VOTING = ["signsgd", "signum", "demo"]
@@ -74,3 +76,28 @@ def one_layer(compressor, dtype=torch.float32, **options):
     inner = torch.optim.SGD(layer.parameters(), lr=1e-3)
     layer.weight.grad = torch.zeros_like(layer.weight)
     return layer, gradwire.torch.LocalSteps(layer, inner, compressor=compressor, **options)
+
+
+def local(rank, size, steps, options, optimizer="sgd", resume=None):
+    torch.manual_seed(rank)
+    net = Net()
+    inner = (
+        torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        if optimizer == "sgd"
+        else torch.optim.Adam(net.parameters(), lr=0.003)
+    )
+    local = gradwire.torch.LocalSteps(net, inner, **options)
+    if resume is not None:
+        net.load_state_dict(resume[rank]["model"])
+        inner.load_state_dict(resume[rank]["inner"])
+        local.load_state_dict(resume[rank]["local"])
+    losses = []
+    for step in steps:
+        x, labels = data(rank, step)
+        loss = nn.functional.cross_entropy(net(x), labels)
+        local.zero_grad()
+        loss.backward()
+        local.step()
+        losses.append(loss.item())
+    saved = {"model": net.state_dict(), "inner": inner.state_dict(), "local": local.state_dict()}
+    return flat(net), losses, copy.deepcopy(saved), local.stats()

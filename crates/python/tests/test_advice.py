@@ -183,7 +183,7 @@ def of_a_wrapped_model(rank, size):
 
 
 def test_wrapped_models_are_refused():
-    assert all("before it is wrapped" in message for message in ranks(2, of_a_wrapped_model))
+    assert all("before you wrap it" in message for message in ranks(2, of_a_wrapped_model))
 
 
 def test_the_recommended_compressor_is_a_spec_that_register_takes():
@@ -302,7 +302,7 @@ def test_progress_is_a_line_on_a_terminal_and_lines_elsewhere_for_large_models()
         return stream.getvalue()
 
     # 12 million elements, 4 steps, 2 ranks, 10 trials and 30 ns on 2 cores.
-    estimate = "17 training steps of 12.0 million parameters; then trials of 10 compressors between 2 ranks, about 14 s; and up to 3.0 GB"
+    estimate = "runs 17 training steps of 12.0 million parameters, then trials of 10 compressors between 2 ranks (about 14 s), and takes up to 3.0 GB"
     plain = told(io.StringIO(), 12_000_000)
     assert estimate in plain and "\r" not in plain and len(plain.splitlines()) == 3 and "trial 1 of 10, eden" in plain
     shown = told(Terminal(), 12_000_000)

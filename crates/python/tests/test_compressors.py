@@ -43,7 +43,7 @@ def without_a_hook(rank, size, specs):
         net = Net()
         names = [name for name, _ in net.named_parameters()]
         exchange = Options(spec, exchange="all-gather").reducer(net.named_parameters(), Channel(private_groups()))
-        group = exchange.group(names)
+        tensor_group = exchange.tensor_group(names)
         optimizer = torch.optim.SGD(net.parameters(), lr=LR)
         losses = []
         for step in range(STEPS):
@@ -53,7 +53,7 @@ def without_a_hook(rank, size, specs):
             loss.backward()
             losses.append(loss.item())
             gradients = torch.cat([p.grad.reshape(-1) for p in net.parameters()])
-            exchange.average(group, step, buffer(gradients), lambda: None)
+            exchange.average(tensor_group, step, buffer(gradients), lambda: None)
             exchange.wait()
             means = gradients.split([p.numel() for p in net.parameters()])
             for parameter, mean in zip(net.parameters(), means):

@@ -181,7 +181,7 @@ def refused(rank, size):
     assert handle.describe().compressed_on == "the GPU"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("triton.__version__", "3.5.1")
-        with pytest.raises(gradwire.ConfigError, match="Triton is of version 3.5.1, and the kernels need 3.6"):
+        with pytest.raises(gradwire.ConfigError, match="Triton is version 3.5.1, but the kernels need 3.6"):
             build("3lc", device="gpu")
     return messages
 
@@ -208,8 +208,8 @@ def placed(device, place, rank=0, spec="eden"):
 
 def test_the_host_in_place_of_a_gpu_is_a_warning_with_the_reason():
     where, ((category, message),) = placed("cuda:0", "auto")
-    assert category is RuntimeWarning and "on the host, because Triton is of version 3.5.1" in message
-    assert where.startswith("the host, because Triton is of version 3.5.1")
+    assert category is RuntimeWarning and "on the host, because Triton is version 3.5.1" in message
+    assert where.startswith("the host, because Triton is version 3.5.1")
     assert placed("cuda:0", "host") == ("the host, because device='host'", [])
     assert placed("cpu", "auto") == ("the host", [])
     # One rank says it, and only where something is compressed.

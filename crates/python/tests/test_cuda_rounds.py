@@ -125,6 +125,6 @@ def chosen(rank, size):
 
 def test_what_needs_the_host_is_refused_with_the_reason():
     for messages in ranks(2, chosen):
-        assert "no compressor is a method in rounds" in messages[0]
+        assert "no compressor is a multi-round method" in messages[0]
         assert "no kernel for 'sketched-sgd" in messages[1]
         assert "does not work with all-gather" in messages[2]

@@ -153,10 +153,10 @@ def test_states_of_other_compressors_and_models_are_refused():
     cases = [(Other(), Net), ("3lc", Net), (Mine(), narrow), (Mine(), turned), (Mine(), columns)]
     states = [ranks(1, trained, *saved)[0] for saved in cases]
     other, spec, model, shape, layout = ranks(1, loaded, states)[0]
-    assert "saved with Other, and this compressor is Mine" in other
+    assert "saved with Other, but this compressor is Mine" in other
     assert "saved with a spec string" in spec
-    assert "'0.weight' has the shape (10, 64), and the model has no such tensor" in model
-    assert "'second.weight' has the shape (20, 48), and the model has (10, 96)" in shape
+    assert "'0.weight' has the shape (10, 64), but the model has no such tensor" in model
+    assert "'second.weight' has the shape (20, 48), but the model has (10, 96)" in shape
     assert "'second.weight' was saved in another memory format" in layout
 
 

@@ -269,7 +269,7 @@ def half(log, address, shard, folder, resume):
         steps.zero_grad()
         nn.functional.cross_entropy(net(x), labels).backward()
         steps.step()
-    with pytest.raises(gradwire.ConfigError, match="save that of each in a file of its own"):
+    with pytest.raises(gradwire.ConfigError, match="save each worker's state in its own file"):
         steps.state_dict(all_ranks=True)
     torch.save(steps.state_dict(), f"{folder}/{shard}")
     log("saved", steps._replica.reducer.save()[-4000:].hex(), momentum(steps))

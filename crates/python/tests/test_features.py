@@ -1,8 +1,5 @@
 """Tests features of DistributedDataParallel beyond a plain step."""
 
-import gc
-import os
-
 import numpy
 import pytest
 import torch
@@ -13,7 +10,6 @@ from torch.distributed.optim import _apply_optimizer_in_backward
 from torch.nn.parallel import DistributedDataParallel
 
 import gradwire.torch
-from gradwire.torch import _messages
 from models import Net, build, data, exchange_bytes, flat, train
 from world import outcomes, ranks
 
@@ -213,78 +209,6 @@ def test_reentrant_checkpoints_wait_for_averages_and_raise_errors():
     assert failed[0][1] == "PeerLostError", failed[0]
 
 
-def rules(rank, size):
-    model, handle = build(
-        "none until 3 then topk:ratio=0.01",
-        rules={"second.*": "fp16", "norm.*": "none"},
-        small_buckets=False,
-        exchange="all-gather",
-    )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    sizes = []
-    for step in range(5):
-        train(model, optimizer, rank, [step])
-        sizes.append(handle.stats()["message_bytes"])
-    return flat(model), sizes, list(handle.scalars())
-
-
-def test_rules_and_warm_up():
-    found = ranks(2, rules)
-    assert (found[0][0] == found[1][0]).all()
-    _, sizes, scalars = found[0]
-    # second.weight and its bias at 16 bits, vectors uncompressed, first.weight uncompressed and
-    # then at a hundredth.
-    fixed = 2 * 970 + 4 * 3 * 96
-    assert all(fixed + 4 * 6144 <= size < fixed + 4 * 6144 + 100 for size in sizes[:3])
-    assert all(fixed + 4 * 61 < size < fixed + 6 * 61 + 100 for size in sizes[3:])
-    assert ("gradwire/message_bytes", float(sizes[-1]), 4) in scalars
-
-
-def subgroup(rank, size):
-    group = torch.distributed.new_group([1, 2])
-    if rank == 0:
-        return None
-    torch.manual_seed(0)
-    model = nn.parallel.DistributedDataParallel(Net(), process_group=group)
-    handle = gradwire.torch.register(model, "3lc")
-    losses = train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(10))
-    return flat(model), losses, handle.stats()["messages_up"]
-
-
-def test_a_subgroup_of_ranks_works():
-    nothing, one, two = ranks(3, subgroup)
-    assert nothing is None and (one[0] == two[0]).all() and one[1][-1] < one[1][0] and one[2] > 0
-
-
-def groups_after_a_subgroup(rank, size):
-    """Some ranks register with a group of theirs, and then all ranks make groups."""
-    pair = torch.distributed.new_group([1, 2])
-    if rank > 0:
-        for _ in range(2):
-            model = nn.parallel.DistributedDataParallel(Net(), process_group=pair)
-            gradwire.torch.register(model, "3lc", deadline=30.0)
-    whole = nn.parallel.DistributedDataParallel(Net())
-    gradwire.torch.register(whole, "3lc", deadline=30.0)
-    later = torch.distributed.new_group()
-    total = torch.tensor([float(rank)])
-    torch.distributed.all_reduce(total, group=later)
-    return float(total)
-
-
-def test_groups_can_be_made_after_a_subgroup_registered():
-    assert ranks(3, groups_after_a_subgroup) == [3.0, 3.0, 3.0]
-
-
-def one_rank(rank, size):
-    model, _ = build("3lc")
-    return train(model, torch.optim.SGD(model.parameters(), lr=0.1), 0, range(10))
-
-
-def test_a_world_of_one_rank_works():
-    (losses,) = ranks(1, one_rank)
-    assert losses[-1] < losses[0]
-
-
 def joined(rank, size, compressor, **options):
     model, handle = build(compressor)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -343,144 +267,6 @@ def test_an_optimizer_in_the_backward_pass_is_refused():
     ranks(1, stepping_in_the_backward_pass)
 
 
-def in_messages(rank, size, most):
-    _messages.MOST_ELEMENTS = most
-    model, handle = build("topk:ratio=0.1", small_buckets=False)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    train(model, optimizer, rank, range(1))
-    messages = handle.stats()["messages_up"]
-    train(model, optimizer, rank, range(1, 4))
-    return flat(model), exchange_bytes(handle.state_dict()), messages
-
-
-def test_a_large_bucket_has_several_messages():
-    # 10 biases and 960 weights; three vectors of 96; 6144 weights.
-    for whole, parts in zip(ranks(2, in_messages, 1 << 28), ranks(2, in_messages, 1000)):
-        assert (whole[0] == parts[0]).all() and whole[1] == parts[1]
-        assert (whole[2], parts[2]) == (1, 3)
-
-
-def import_compiler():
-    """Imports what ranks would each import when they first compile something, which takes
-    seconds."""
-    torch.compile(torch.neg, backend="aot_eager")(torch.zeros(1))
-
-
-def compiled(rank, size):
-    torch.manual_seed(0)
-    inner = torch.compile(Net(), backend="eager")
-    model = nn.parallel.DistributedDataParallel(inner)
-    handle = gradwire.torch.register(model, "topk:ratio=0.1", rules={"first.weight": "none"})
-    train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(3))
-    plain, other = build("topk:ratio=0.1", rules={"first.weight": "none"})
-    other.load_state_dict(handle.state_dict())
-    return handle.stats()["message_bytes"], other.step
-
-
-def test_compiled_models_have_the_names_of_their_parameters():
-    import_compiler()
-    for size, step in ranks(2, compiled):
-        # first.weight uncompressed.
-        assert 4 * 6144 < size < 4 * 6144 + 4 * 600 and step == 3
-
-
-def compiled_outside(rank, size, compressors, steps_before):
-    """Registers a compiled DistributedDataParallel with each compressor, after some steps."""
-    results = []
-    for compressor in compressors:
-        torch.compiler.reset()
-        torch.manual_seed(0)
-        model = torch.compile(nn.parallel.DistributedDataParallel(Net()), backend="aot_eager")
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        train(model, optimizer, rank, range(steps_before))
-        handle = gradwire.torch.register(model, compressor) if compressor else None
-        train(model, optimizer, rank, range(steps_before, steps_before + 3))
-        results.append((flat(model), handle and (handle.step, handle.stats()["message_bytes"])))
-    return results
-
-
-@pytest.mark.parametrize("steps_before", [0, 2])
-def test_a_hook_is_called_in_a_model_compiled_outside(steps_before):
-    import_compiler()
-    one, two = ranks(2, compiled_outside, [None, "none", "3lc"], steps_before)
-    (plain, _), (sums, (steps, sent)), (few, (_, sent_few)) = one
-    assert steps == 3 and sent > 4 * 6144 and sent_few < 4000
-    numpy.testing.assert_allclose(sums, plain, rtol=1e-4, atol=1e-5)
-    assert (few != sums).any()
-    assert all((a == b).all() for (a, _), (b, _) in zip(one, two))
-
-
-def on_another_default_device(rank, size):
-    model, batches = Net(), [data(rank, step) for step in range(2)]
-    torch.set_default_device("meta")
-    torch.set_default_dtype(torch.bfloat16)
-    steps = gradwire.torch.LocalSteps(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), every=1, compressor="topk:ratio=0.1")
-    for x, labels in batches:
-        steps.zero_grad()
-        nn.functional.cross_entropy(model(x), labels).backward()
-        steps.step()
-    frame = gradwire.compress(model.first.weight.detach(), "int8")
-    assert gradwire.decompress(frame, to="torch").device.type == "cpu"
-    return flat(model)
-
-
-def test_host_memory_does_not_follow_the_default_device():
-    one, two = ranks(2, on_another_default_device)
-    assert (one == two).all()
-
-
-def two_models(rank, size, order):
-    models = [build("3lc", seed=seed) for seed in (1, 2)]
-    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model, _ in models]
-    for step in range(6):
-        for at in order(step):
-            train(models[at][0], optimizers[at], rank, [step])
-    return [flat(model) for model, _ in models]
-
-
-def test_two_models_do_not_disturb_each_other():
-    in_turn = ranks(2, two_models, lambda step: (0, 1))
-    alone = [ranks(2, two_models, lambda step, at=at: (at,)) for at in (0, 1)]
-    for rank in (0, 1):
-        for at in (0, 1):
-            assert (in_turn[rank][at] == alone[at][rank][at]).all()
-
-
-def threads():
-    return len(os.listdir("/proc/self/task"))
-
-
-def released(rank, size, way):
-    groups = torch.distributed.distributed_c10d._world.pg_map
-    before, first = len(groups), None
-    for _ in range(4):
-        model, handle = build("3lc")
-        train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(2))
-        if way == "close":
-            handle.close()
-            handle.close()
-        elif way == "with":
-            with handle:
-                pass
-        if way != "delete":
-            try:
-                train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(1))
-            except gradwire.ConfigError as error:
-                assert "was closed" in str(error)
-            else:
-                raise AssertionError("a closed handle went on")
-        del model, handle
-        gc.collect()
-        # The first round starts threads that stay, such as those of autograd.
-        first = threads() if first is None else first
-    return len(groups) - before, threads() - first
-
-
-@pytest.mark.parametrize("way", ["close", "with", "delete"])
-def test_threads_and_groups_are_released(way):
-    assert ranks(2, released, way) == [(0, 0), (0, 0)]
-
-
 class Mixed(torch.nn.Module):
     """Parameters of two types, so that the first backward pass of a static graph has two
     buckets."""
@@ -514,30 +300,3 @@ def test_the_first_pass_of_a_static_graph_is_one_step():
     assert ranks(2, static, False) == [[1, 2, 3]] * 2
     # Errors end the pass in which they happen.
     assert all(name in ("NonFiniteError", "PeerLostError") for name in ranks(2, static, True))
-
-
-def described(rank, size):
-    rules = {"first.weight": "topk:ratio=0.01"}
-    model, handle = build("none until 2 then 3lc", rules=rules, exchange="all-gather")
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    before, start = handle.describe(), handle.summary()
-    with torch.profiler.profile() as profile:
-        train(model, optimizer, rank, range(3))
-    ranges = {event.key for event in profile.key_averages()}
-    return before, handle.describe(), start, handle.summary(), repr(handle), ranges, handle.stats()
-
-
-def test_a_handle_tells_how_tensors_are_sent():
-    before, after, start, summary, name, ranges, stats = ranks(2, described)[0]
-    plans = {one.name: one for one in before.tensors}
-    assert plans["first.weight"].compressor == "topk" and plans["second.weight"].compressor == "none"
-    # 61 of 6144 values, and their positions.
-    assert 50 < plans["first.weight"].expected_ratio < 100
-    assert plans["second.weight"].expected_ratio == 1.0 and plans["norm.weight"].message_bytes == 0
-    plans = {one.name: one for one in after.tensors}
-    assert plans["second.weight"].compressor == "3lc" and plans["second.weight"].expected_ratio > 15
-    assert sum(one.message_bytes for one in after.tensors) == stats["message_bytes"]
-    assert "all-gather over 2 ranks, step 3" in str(after) and "second.weight  960" in str(after)
-    assert "no step yet" in start and "step 2" in summary and "waited" in summary
-    assert name == "<Hook none until 2 then 3lc by all-gather over 2 ranks, step 3>"
-    assert {"gradwire::submit", "gradwire::wait"} <= ranges

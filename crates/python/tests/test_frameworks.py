@@ -3,41 +3,17 @@ bits with a whole run."""
 
 import importlib
 import os
-import sys
-from pathlib import Path
 
 import numpy
 import pytest
 import torch
 
 import gradwire.torch
+from frameworks import needs, together
 from models import flat
 from world import ranks
 
-sys.path.append(str(Path(__file__).parents[3] / "examples" / "pytorch"))
-
 STEPS, STOP = 8, 5
-
-
-def needs(framework):
-    """Skips a test without a framework. Imports what ranks use of it: here once, not in each of
-    them."""
-    pytest.importorskip(framework)
-    importlib.import_module(f"with_{framework}")
-
-
-def environment(rank, size):
-    """What torchrun sets."""
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size))
-    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="1", ACCELERATE_USE_CPU="true", NODE_RANK="0")
-
-
-def together(rank, size, function, *arguments):
-    """Trains, and ends no rank before the others have what they need of it."""
-    environment(rank, size)
-    result = function(rank, size, *arguments)
-    torch.distributed.barrier()
-    return result
 
 
 def whole_and_resumed(function, name, folder):
@@ -216,7 +192,7 @@ def test_flower_sends_later_what_a_message_leaves_out():
     alone, plain = Node(), CompressionMod("topk:ratio=0.25", error_feedback=False)
     assert (alone.round(plain, start, step) == alone.round(plain, start, step)).all()
     assert len(alone.context.state.array_records) == 0
-    with pytest.raises(gradwire.ConfigError, match="float32 or float16"):
+    with pytest.raises(gradwire.ConfigError, match="float32, float16 or bfloat16"):
         Node().round(plain, numpy.zeros(3), numpy.ones(3))
     # A vector is sent whole, as is a scalar, and the values of a mask take the place of the old
     # ones.

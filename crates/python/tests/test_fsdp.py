@@ -2,81 +2,22 @@
 
 import ctypes
 import gc
-import importlib.util
-import io
 import weakref
 
 import numpy
 import pytest
 import torch
-import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import gradwire
 import gradwire.torch
 from device import DEVICE
-from gradwire._specs import check_quantizer, sample_side
 from models import Net, data
+from sharded import Branches, Layer, adam, run, shard, train, whole
 from test_compressors import LR, SLOW, STEPS
-from world import outcomes, ranks, seconds_until_interrupted
-
-
-class Branches(nn.Module):
-    """Two nets of which a step may use one, and a head with fewer rows than there are ranks, of
-    which some are empty."""
-
-    def __init__(self):
-        super().__init__()
-        # 33 rows cannot be divided by two or four ranks.
-        self.nets = nn.ModuleList([Net(outputs=33), Net(outputs=33)])
-        self.gate = nn.Linear(33, 1)
-        self.head = nn.Linear(33, 10)
-
-    def forward(self, x, which=0):
-        hidden = torch.relu(self.nets[which](x))
-        return self.head(hidden * torch.sigmoid(self.gate(hidden)))
-
-
-def shard(mesh, **options):
-    """A model of three units: a layer, the rest of a net, and the rest."""
-    torch.manual_seed(0)
-    model = Branches()
-    for module in (model.nets[0].first, model.nets[0], model):
-        fully_shard(module, mesh=mesh, **options)
-    return model
-
-
-def train(model, optimizer, rank, steps, unused=False):
-    losses = []
-    for step in steps:
-        x, labels = data(rank, step)
-        optimizer.zero_grad()
-        scores = model(x, step % 2) if unused else model(x)
-        loss = nn.functional.cross_entropy(scores.float(), labels)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
-def whole(model):
-    return torch.cat([p.full_tensor().detach().float().reshape(-1).cpu() for p in model.parameters()]).numpy()
-
-
-def adam(model):
-    # Fused it dispatches one operation of DTensors, not one for each parameter and line of the
-    # algorithm, which takes most of a test.
-    return torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
-
-
-def run(rank, size, compressor, options, fsdp, unused):
-    model = shard(init_device_mesh(DEVICE.type, (size,)), **fsdp)
-    handle = gradwire.torch.fsdp.register(model, compressor, **options) if compressor else None
-    losses = train(model, adam(model), rank, range(8), unused)
-    return whole(model), losses, handle and (handle.step, handle.stats())
-
+from world import ranks
 
 POLICIES = [
     {},
@@ -183,10 +124,10 @@ def test_what_a_device_copies_is_all_that_is_needed(compressor, options):
 class Ends:
     """Stands for a reducer: makes all values one."""
 
-    def group(self, names):
+    def tensor_group(self, names):
         return 0
 
-    def average(self, group, step, tensor, done, scale):
+    def average(self, tensor_group, step, tensor, done, scale):
         address, elements, _ = tensor
         self.seen = numpy.ctypeslib.as_array((ctypes.c_float * elements).from_address(address)).copy()
         ctypes.memmove(address, numpy.ones(elements, "float32").ctypes.data, 4 * elements)
@@ -198,7 +139,7 @@ class Ends:
 def test_only_parts_are_copied(monkeypatch):
     monkeypatch.setattr(gradwire.torch._sharded, "_is_in_main_memory", lambda values: False)
     reducer = Ends()
-    exchange = gradwire.torch._sharded._GroupExchange(reducer)
+    exchange = gradwire.torch._sharded._UnitExchange(reducer)
     exchange._memory(torch.device("cpu")).of(16).zero_()
     values = torch.full((4,), 2.0)
     exchange.exchange(0, [], values, read=slice(0, 2), written=slice(2, 4))
@@ -224,72 +165,6 @@ def test_accumulated_gradients_are_one_step():
     assert (found[0][0] == plain[0][0]).all() and found[0][1] == 4
     compressed = ranks(2, accumulate, "3lc")
     assert (compressed[0][0] == compressed[1][0]).all() and compressed[0][1] == 4
-
-
-def resumed(rank, size, steps, saved, folder):
-    model = shard(init_device_mesh(DEVICE.type, (size,)))
-    handle = gradwire.torch.fsdp.register(model, "3lc:s=1.5")
-    optimizer = adam(model)
-    if saved:
-        # Makes the optimizer's state, which distributed checkpoints fill.
-        train(model, optimizer, rank, [99])
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "gradwire": handle.state_dict()}
-        dcp.load(state, checkpoint_id=folder)
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        handle.load_state_dict(state["gradwire"])
-    train(model, optimizer, rank, steps)
-    if not saved:
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "gradwire": handle.state_dict()}
-        dcp.save(state, checkpoint_id=folder)
-    return whole(model), handle.step
-
-
-def test_a_distributed_checkpoint_resumes_bit_for_bit(tmp_path):
-    expected = ranks(2, resumed, range(8), False, str(tmp_path / "whole"))
-    ranks(2, resumed, range(5), False, str(tmp_path / "half"))
-    found = ranks(2, resumed, range(5, 8), True, str(tmp_path / "half"))
-    assert (found[0][0] == expected[0][0]).all() and found[0][1] == expected[0][1] == 8
-
-
-def moved(rank, size, steps, states):
-    model = shard(init_device_mesh(DEVICE.type, (size,)))
-    handle = gradwire.torch.fsdp.register(model, "topk:ratio=0.05")
-    if states:
-        handle.load_state_dict([torch.load(io.BytesIO(one), weights_only=True) for one in states])
-    losses = train(model, adam(model), rank, steps)
-    file = io.BytesIO()
-    torch.save(handle.state_dict(), file)
-    return file.getvalue(), losses, handle.step
-
-
-def test_residuals_move_to_another_number_of_ranks():
-    states = [one[0] for one in ranks(3, moved, range(4), None)]
-    found = ranks(2, moved, range(4, 8), states)
-    assert found[0][2] == 8 and numpy.isfinite(found[0][1]).all()
-    ((kind, name, message, _), _) = outcomes(2, moved, range(4, 8), states[:2])
-    assert (kind, name) == ("error", "ConfigError") and "all 3 ranks" in message
-
-
-def grown(rank, size, steps, folder, resume):
-    model = shard(init_device_mesh(DEVICE.type, (size,)))
-    handle = gradwire.torch.fsdp.register(model, "topk:ratio=0.05")
-    if resume:
-        handle.load_state_dict(gradwire.torch.read_checkpoint(folder))
-        try:
-            gradwire.torch.read_checkpoint(folder, "other")
-        except gradwire.StateError as error:
-            assert "under 'other'" in str(error)
-    train(model, adam(model), rank, steps)
-    if not resume:
-        dcp.save({"gradwire": handle.state_dict()}, checkpoint_id=folder)
-    return handle.step
-
-
-@pytest.mark.parametrize("before, after", [(3, 2), (2, 3)])
-def test_a_distributed_checkpoint_has_the_states_of_all_ranks(tmp_path, before, after):
-    ranks(before, grown, range(4), str(tmp_path), False)
-    assert ranks(after, grown, range(2), str(tmp_path), True) == [6] * after
 
 
 def test_gathered_parameters_are_compressed():
@@ -359,36 +234,6 @@ def test_raw_names_are_those_of_any_parameter_and_gathered_ones_are_sent_whole()
     assert size > ranks(2, with_words, [])[0][1]
 
 
-def poisoned(rank, size, over):
-    both = init_device_mesh(DEVICE.type, (1, size), mesh_dim_names=("nodes", "shards"))
-    model = shard(both if over == "mesh" else both["shards"])
-    gradwire.torch.fsdp.register(model, "3lc", replicas=both["nodes"] if over == "replicas" else None)
-    loss = model(data(rank, 0)[0]).sum()
-    (loss * float("nan")).backward()
-
-
-@pytest.mark.parametrize("over, suggests", [(None, True), ("mesh", False), ("replicas", False)])
-def test_skipping_is_suggested_only_where_it_is_possible(over, suggests):
-    for failed in outcomes(2, poisoned, over):
-        assert failed[1] == "NonFiniteError" and ("on_nonfinite" in failed[2]) == suggests, failed
-
-
-def test_the_sample_of_a_quantizer_is_as_large_as_the_largest_tensor():
-    # One norm per tensor: the error grows with the square root of the number of elements.
-    for elements, fits in [(1000, True), (1 << 16, False), (1 << 30, False)]:
-        side = sample_side(elements)
-        sample = torch.randn((side, side), generator=torch.Generator().manual_seed(0))
-        if fits:
-            check_quantizer("parameters", "qsgd:bucket=0", sample)
-            continue
-        with pytest.raises(gradwire.ConfigError, match="give a quantizer of more bits"):
-            check_quantizer("parameters", "qsgd:bucket=0", sample)
-    assert sample_side(1 << 30) == 1024
-    # The relative error of zeros is no number.
-    with pytest.raises(gradwire.ConfigError, match="nan"):
-        check_quantizer("parameters", "int8", torch.zeros(64, 64))
-
-
 def overflow(rank, size):
     model = shard(init_device_mesh(DEVICE.type, (size,)))
     scaler = torch.amp.GradScaler(DEVICE.type, init_scale=1024.0)
@@ -412,36 +257,6 @@ def test_an_overflow_on_one_rank_is_skipped_by_all():
     one, two = ranks(2, overflow)
     assert (one[0] == two[0]).all() and numpy.isfinite(one[0]).all()
     assert one[1] == two[1] == [1024.0, 1024.0, 512.0, 512.0, 512.0] and one[2] == two[2] == 1
-
-
-class Look(torch.autograd.Function):
-    """Calls a function in the backward pass."""
-
-    @staticmethod
-    def forward(ctx, x, look):
-        ctx.look = look
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        ctx.look()
-        return gradient, None
-
-
-class Layer(nn.Module):
-    """Keeps its weight as the forward pass and the backward pass see it."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(64, 64))
-        self.seen = []
-
-    def forward(self, x):
-        self.look()
-        return Look.apply(x @ self.weight, self.look)
-
-    def look(self):
-        self.seen.append(self.weight.detach().clone())
 
 
 def same_bits(rank, size):
@@ -494,25 +309,6 @@ def test_parameters_may_be_replaced_by_loaded_ones(registered):
         assert freed and (parameters == one).all()
 
 
-def compressed_parameters_on_one(rank, size):
-    mesh = init_device_mesh(DEVICE.type, (size,))
-    gradwire.torch.fsdp.register(shard(mesh), parameters="int8" if rank == 0 else None, deadline=20.0)
-
-
-def test_ranks_with_other_settings_are_refused():
-    for failed in outcomes(2, compressed_parameters_on_one):
-        assert failed[1] == "ConfigError" and "parameters differs between ranks: None; int8" in failed[2], failed
-
-
-FILLS_IN = pytest.mark.skipif(
-    not hasattr(FSDPModule, "set_reduce_scatter_unused_params"), reason="this version of PyTorch does not fill in zeros"
-)
-REPLICATES = pytest.mark.skipif(
-    importlib.util.find_spec("torch.distributed._composable.replicate_with_fsdp") is None,
-    reason="in this version of PyTorch replicate() does not make FSDPModules",
-)
-
-
 def ignoring(rank, size):
     """Trains with a parameter that FSDP2 ignores and one that is frozen outside, both named in
     ``raw_names``."""
@@ -531,120 +327,3 @@ def ignoring(rank, size):
 def test_parameters_that_fsdp_ignores_are_not_averaged_and_may_have_raw_names():
     for names, step in ranks(2, ignoring):
         assert names == ["nets.0.first.weight"] and step == 2
-
-
-def interrupted(rank, size):
-    """The seconds after which Ctrl-C leaves the block, though the other rank does not answer."""
-    # One unit, which is gathered only before the forward pass: no collective of PyTorch waits in
-    # the backward pass.
-    model = Net()
-    fully_shard(model, mesh=init_device_mesh(DEVICE.type, (size,)), reshard_after_forward=False)
-    handle = gradwire.torch.fsdp.register(model, deadline=120.0, parameters="int8")
-    loss = model(data(rank, 0)[0]).sum()
-    return seconds_until_interrupted(rank, handle, loss.backward)
-
-
-def test_ctrl_c_leaves_a_block_before_the_deadline():
-    assert ranks(2, interrupted)[0] < 60
-
-
-def refused(rank, size, case):
-    mesh = init_device_mesh(DEVICE.type, (size,))
-    register = gradwire.torch.fsdp.register
-    if case == "plain":
-        register(Net())
-    elif case == "exchange":
-        register(shard(mesh), exchange="all-gather")
-    elif case == "every":
-        register(shard(mesh), "sbc2")
-    elif case == "parameters":
-        register(shard(mesh), parameters="none until 10 then topk:ratio=0.1")
-    elif case == "python":
-        register(shard(mesh), object())
-    elif case == "mesh":
-        replicated = init_device_mesh(DEVICE.type, (1, size), mesh_dim_names=("nodes", "shards"))
-        register(shard(replicated), replicas=torch.distributed.group.WORLD)
-    elif case == "replicas":
-        register(shard(mesh), replicas=torch.distributed.group.WORLD)
-    elif case == "skip":
-        both = init_device_mesh(DEVICE.type, (1, size), mesh_dim_names=("nodes", "shards"))
-        scaler = torch.amp.GradScaler(DEVICE.type)
-        register(shard(both["shards"]), replicas=both["nodes"], on_nonfinite="skip", scaler=scaler)
-    elif case == "unscaled":
-        register(shard(mesh), on_nonfinite="skip")
-    elif case == "number":
-        model = Net()
-        fully_shard(model, mesh=mesh, reshard_after_forward=2)
-        register(model, parameters="int8")
-    elif case == "factor":
-        model = shard(mesh)
-        register(model)
-        model.set_gradient_divide_factor(3.0)
-        train(model, adam(model), rank, range(1))
-    elif case == "factor of replicas":
-        # Each rank has a shard of its own, the whole parameter.
-        both = init_device_mesh(DEVICE.type, (size, 1), mesh_dim_names=("nodes", "shards"))
-        model = shard(both["shards"])
-        register(model, replicas=both["nodes"])
-        model.set_gradient_divide_factor(float(size))
-        train(model, adam(model), rank, range(1))
-    elif case.startswith("unused"):
-        both = init_device_mesh(DEVICE.type, (size, 1), mesh_dim_names=("nodes", "shards"))
-        model = shard(both["shards"] if "replicas" in case else mesh)
-        options = {"replicas": both["nodes"]} if "replicas" in case else {}
-        if "later" not in case:
-            model.set_reduce_scatter_unused_params(True)
-        handle = register(model, "signum" if "later" in case else "none until 3 then signsgd", **options)
-        model.set_reduce_scatter_unused_params(True)
-        train(model, adam(model), rank, range(1))
-    elif case == "outside":
-        model = Branches()
-        for module in (*model.nets, model.head):
-            fully_shard(module, mesh=mesh)
-        register(model)
-    elif case == "replicate":
-        from torch.distributed._composable.replicate_with_fsdp import replicate
-
-        register(replicate(Net(), mesh=mesh))
-    elif case == "group":
-        register(shard(mesh), replicas=1)
-    elif case == "names":
-        register(shard(mesh), raw_names="head")
-    elif case == "scaler":
-        register(shard(mesh), scaler=True)
-    elif case == "seed":
-        register(shard(mesh), seed="1")
-    elif case == "ddp":
-        gradwire.torch.register(nn.parallel.DistributedDataParallel(Net()), exchange="reduce-scatter")
-
-
-@pytest.mark.parametrize(
-    "case, text",
-    [
-        ("plain", "call fully_shard first"),
-        ("exchange", "needs replicas"),
-        ("every", "use gradwire.torch.LocalSteps"),
-        ("parameters", "give a quantizer"),
-        ("python", "DistributedDataParallel only"),
-        ("mesh", "mesh of one dimension"),
-        ("replicas", "in common"),
-        ("skip", "needs a mesh of one dimension"),
-        ("unscaled", "pass scaler="),
-        ("number", "use True or False"),
-        ("factor", "multiply the loss"),
-        ("factor of replicas", "multiply the loss"),
-        pytest.param("unused", "'none until 3 then signsgd' averages by votes", marks=FILLS_IN),
-        pytest.param("unused later", "the zeros of parameters that a step did not use would vote", marks=FILLS_IN),
-        pytest.param("unused later, replicas", "set it to False, or use another compressor", marks=FILLS_IN),
-        ("outside", "'gate.weight' is in no module that fully_shard was applied to"),
-        pytest.param("replicate", "wrap the model in DistributedDataParallel", marks=REPLICATES),
-        ("group", "replicas=1 is neither a process group nor a mesh"),
-        ("names", "raw_names is a string"),
-        ("scaler", "scaler=True has no get_scale()"),
-        ("seed", "seed='1' is not an integer"),
-        ("ddp", "gradwire.torch.fsdp.register"),
-    ],
-)
-def test_what_cannot_work_is_refused(case, text):
-    for outcome in outcomes(4 if case == "number" else 2, refused, case):
-        assert outcome[:2] == ("error", "ConfigError") and text in outcome[2], outcome

@@ -9,7 +9,7 @@ from torch.distributed.fsdp import fully_shard
 import gradwire
 import gradwire.torch
 from device import DEVICE
-from test_fsdp import Branches, adam, shard, train, whole
+from sharded import Branches, adam, shard, train, whole
 from world import ranks
 
 
@@ -116,4 +116,4 @@ def one_replica(rank, size):
 
 def test_a_mesh_with_one_replica_saves_all_ranks_and_another_mesh_is_refused():
     for ranks_saved, message in ranks(2, one_replica):
-        assert ranks_saved == 2 and "need the same mesh" in message
+        assert ranks_saved == 2 and "resume on the same mesh" in message

@@ -15,7 +15,7 @@ import gradwire.torch
 from device import DEVICE
 from gradwire.torch._tensors import as_reals
 from models import Net, data
-from test_fsdp import FILLS_IN, whole
+from sharded import FILLS_IN, whole
 from world import outcomes, ranks
 
 
@@ -70,12 +70,12 @@ WITHOUT = "FSDPExperts without 'experts.{}.weight' and {} more"
     "uses, texts",
     [
         # Of the same size, and exchanged by all ranks before.
-        ([*AGREED, ([0, 1, 3], [0, 2, 3])], [f"{WITHOUT.format(2, 1)}, and rank 1 those of {WITHOUT.format(1, 1)} instead"] * 2),
-        ([*AGREED, ([0, 1, 2, 3], [0, 1, 3])], ["FSDPExperts, and another", f"{WITHOUT.format(2, 1)}, and another"]),
-        ([([0, 3], [0, 1, 2, 3])], [f"{WITHOUT.format(1, 3)}, and rank 1 those of FSDPExperts instead"] * 2),
+        ([*AGREED, ([0, 1, 3], [0, 2, 3])], [f"{WITHOUT.format(2, 1)}, but rank 1 has gradients of {WITHOUT.format(1, 1)};"] * 2),
+        ([*AGREED, ([0, 1, 2, 3], [0, 1, 3])], ["FSDPExperts, but another", f"{WITHOUT.format(2, 1)}, but another"]),
+        ([([0, 3], [0, 1, 2, 3])], [f"{WITHOUT.format(1, 3)}, but rank 1 has gradients of FSDPExperts;"] * 2),
         # Modules of their own, which PyTorch does not tell apart.
-        ([([0, 1, 2], [1, 2, 3])], ["FSDPLinear 'experts.0', and rank 1 those of FSDPLinear 'experts.3' instead"] * 2),
-        ([*AGREED, ([0, 1, 2], [1, 2, 3])], ["FSDPLinear 'experts.0', and another", "FSDPLinear 'experts.3', and another"]),
+        ([([0, 1, 2], [1, 2, 3])], ["FSDPLinear 'experts.0', but rank 1 has gradients of FSDPLinear 'experts.3';"] * 2),
+        ([*AGREED, ([0, 1, 2], [1, 2, 3])], ["FSDPLinear 'experts.0', but another", "FSDPLinear 'experts.3', but another"]),
     ],
 )
 def test_ranks_that_use_other_experts_are_refused_at_once(uses, texts):

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 import gradwire
 import gradwire.torch
 from device import DEVICE
-from test_fsdp import Layer
+from sharded import Layer
 from world import ranks
 
 

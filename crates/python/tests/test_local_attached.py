@@ -83,7 +83,7 @@ def misused(rank, size):
 
 def test_misuse_is_refused_and_nothing_follows_after_the_end():
     ((stepped, twice, grown), counted), _ = ranks(2, misused)
-    assert "call step() of the local optimizer" in stepped and "is attached already" in twice and "other parameters" in grown
+    assert "rounds follow the local optimizer; call its step()" in stepped and "is attached already" in twice and "other parameters" in grown
     assert counted == 2
 
 

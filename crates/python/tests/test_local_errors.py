@@ -16,8 +16,8 @@ from world import outcomes, ranks
 
 
 @pytest.mark.parametrize("options, says", [
-    ({"outer": "nesterov"}, "outer=gradwire.torch.Nesterov(lr=0.7)"),
-    ({"outer": gradwire.torch.Nesterov}, "outer=gradwire.torch.Nesterov(lr=0.7)"),
+    ({"outer": "nesterov"}, "such as gradwire.torch.Nesterov(lr=0.7)"),
+    ({"outer": gradwire.torch.Nesterov}, "such as gradwire.torch.Nesterov(lr=0.7)"),
     ({"every": "eden"}, "every='eden' is not an integer"),
     ({"every": 2.5}, "every=2.5 is not an integer"),
     ({"sync_until": -1}, "sync_until=-1 is out of range"),
@@ -79,10 +79,10 @@ def test_an_optimizer_that_trains_another_module_too_is_refused():
     net, other = Net(), nn.Linear(3, 2)
     frozen = nn.Parameter(torch.zeros(4), requires_grad=False)
     optimizer = torch.optim.SGD([{"params": [*net.parameters()]}, {"params": [frozen, other.weight, net.first.weight.detach()]}], lr=0.1)
-    with pytest.raises(gradwire.ConfigError, match=r"parameter 1 of its group 1, of shape \(2, 3\), which the model does not have"):
+    with pytest.raises(gradwire.ConfigError, match=r"parameter 1 of its parameter group 1, of shape \(2, 3\). The model does not have"):
         gradwire.torch.LocalSteps(net, optimizer)
     named = torch.optim.SGD([*net.named_parameters(), ("other.weight", other.weight)], lr=0.1)
-    with pytest.raises(gradwire.ConfigError, match="trains other.weight of its group 0"):
+    with pytest.raises(gradwire.ConfigError, match="trains other.weight of its parameter group 0"):
         gradwire.torch.LocalSteps(net, named)
 
 
@@ -98,8 +98,8 @@ def test_modules_in_one_and_frozen_parameters_of_others_are_not_refused():
 
 @pytest.mark.parametrize("compressor", [*VOTING, "none until 5 then signsgd"])
 @pytest.mark.parametrize("options, says", [
-    ({}, "without outer would change each weight by 1; give an outer"),
-    ({"lighthouse": "http://localhost:1"}, "with lighthouse a round may have workers without local steps"),
+    ({}, "without outer each round would change every weight by 1; give an outer"),
+    ({"lighthouse": "http://localhost:1"}, "with lighthouse, a round may have workers without local steps"),
     ({"lighthouse": "http://localhost:1", "outer": partial(torch.optim.SGD, lr=1e-3)}, "whose zeros would vote"),
 ])
 def test_votes_are_refused_where_they_are_no_change(compressor, options, says):
@@ -164,10 +164,10 @@ def refused(rank, size):
 
 def test_arguments_that_cannot_work_are_refused():
     (messages,) = ranks(1, refused)
-    expected = ["every", "at least 1", *["scaler and on_nonfinite"] * 2]
+    expected = ["every", "at least 1", *["neither scaler nor on_nonfinite"] * 2]
     expected += ["sync_until=-1 is out of range", "fragments='x' is not an integer; give one", "fragments=0 is impossible"]
     expected += ["fragment_sync_delay=1.5 is not an integer; give one", "fragment_sync_delay=-1 is out of range", "give 0 to 5"]
-    expected += ["fragment_update_alpha='x' is impossible; give a number", "there is none", "min_workers=1.5 is not an integer"]
+    expected += ["fragment_update_alpha='x' is out of range; give a number", "fragment_sync_delay is 0", "min_workers=1.5 is not an integer"]
     expected += ["use a spec string"]
     expected += ["raw_names is a string"]
     assert len(messages) == len(expected)
@@ -188,7 +188,7 @@ def of_another_model(rank, size):
 
 def test_a_state_of_another_model_is_refused():
     assert ranks(1, of_another_model) == [
-        "the state has 2048 parameters, and the model has 4096; LocalSteps resumes only with the model that was saved"
+        "the state has 2048 elements, but the model has 4096; LocalSteps resumes only the model that was saved"
     ]
 
 
@@ -216,8 +216,8 @@ def from_other_steps(rank, size, options):
 def test_states_of_different_steps_are_refused():
     for messages, unchanged, step in ranks(2, from_other_steps, {}):
         assert unchanged and step == 3
-        assert "rank 0 loads the state of step 2 and round 2, and rank 1 that of step 4 and round 4; give all" in messages[0]
-        assert "rank 0 loads the state of step 5 and round 4, and rank 1 that of step 5 and round 5; give all" in messages[1]
+        assert "rank 0 loads the state of step 2 and round 2, but rank 1 loads the state of step 4 and round 4; give all" in messages[0]
+        assert "rank 0 loads the state of step 5 and round 4, but rank 1 loads the state of step 5 and round 5; give all" in messages[1]
 
 
 def with_impossible_rounds(rank, size):
@@ -284,7 +284,7 @@ def in_parts(rank, size, freeze):
 @pytest.mark.parametrize("freeze", [False, True])
 def test_parameters_of_tensor_parallelism_are_refused(freeze):
     for result in outcomes(2, in_parts, freeze):
-        assert result[1] == "ConfigError" and "'first.weight' is a DTensor, of which each rank has a part" in result[2], result
+        assert result[1] == "ConfigError" and "'first.weight' is a DTensor: each rank has only a part" in result[2], result
 
 
 def refusals(rank, size):
@@ -311,4 +311,4 @@ def test_what_cannot_take_local_steps_is_refused():
     ((double, *wrapped),) = ranks(1, refusals)
     assert "torch.float64" in double and len(wrapped) == 5
     for message in wrapped:
-        assert "before it is wrapped" in message and "DataParallel" in message, message
+        assert "before you wrap it" in message and "DataParallel" in message, message

@@ -110,8 +110,8 @@ def test_all_ranks_tell_how_many_steps_each_has_taken(counts, every, scheduled):
     one, two = outcomes(2, ended_early, counts, {"every": every, "compressor": "topk"}, scheduled)
     few, many = counts
     assert one[1] == two[1] == "ConfigError", (one, two)
-    assert f"this rank has taken {few} steps, rank 1 has taken {many}: " in one[2] and "Join([steps])" in one[2]
-    assert f"this rank has taken {many} steps, rank 0 has taken {few}: " in two[2]
+    assert f"this rank has taken {few} steps, but rank 1 has taken {many}, " in one[2] and "Join([steps])" in one[2]
+    assert f"this rank has taken {many} steps, but rank 0 has taken {few}, " in two[2]
 
 
 def test_all_ranks_tell_which_fragments_each_exchanges():
@@ -119,7 +119,7 @@ def test_all_ranks_tell_which_fragments_each_exchanges():
     # for all of them.
     one, two = outcomes(2, asked_for_all)
     assert one[1] == two[1] == "ConfigError", (one, two)
-    assert "after 8 steps this rank exchanges fragment 1, and rank 1 exchanges fragments 0, 1" in one[2], one[2]
+    assert "after 8 steps this rank exchanges fragment 1, but rank 1 exchanges fragments 0, 1" in one[2], one[2]
 
 
 def asked_for_all(rank, size):

@@ -97,7 +97,7 @@ def of_other_optimizers(rank, size):
     fewer = torch.optim.Adam(net.first.parameters())
     for state, optimizer, says in [
         (inner.state_dict(), inner, "saved without LocalSteps; load it into the local optimizer"),
-        (saved, fewer, "saved local optimizer has other parameter groups"),
+        (saved, fewer, "saved local optimizer has different parameter groups"),
     ]:
         other = gradwire.torch.LocalSteps(net, optimizer, compressor="topk", every=3)
         with pytest.raises(gradwire.StateError, match=says):
@@ -129,7 +129,7 @@ def with_distributed_checkpoints(rank, size):
                 lambda: of_checkpoints.set_optimizer_state_dict(net, optimizer, optim_state_dict=saved),
                 lambda: of_checkpoints.set_state_dict(net, optimizer, model_state_dict=net.state_dict(), optim_state_dict=saved),
             ):
-                with pytest.raises(gradwire.ConfigError, match="pass them the local optimizer, and save steps.state_dict"):
+                with pytest.raises(gradwire.ConfigError, match="pass the local optimizer to them, and save steps.state_dict"):
                     call()
         assert steps.completed_steps == taken and len(inner.state) == taken * 6 and inner.param_groups[0]["lr"] == 0.003
         assert (flat(net) == parameters).all() and [parameter.grad is None for parameter in net.parameters()] == gradients
@@ -171,7 +171,7 @@ def test_accelerate_restores_the_local_optimizer_of_rank_0(compressor, lost):
         (_, quiet, one, taken), (_, (warned,), two, others) = ranks(2, with_accelerate, folder, compressor)
         saved = torch.load(f"{folder}/optimizer.bin", weights_only=True)
     assert not quiet and (one == two).all() and taken == others == 9
-    assert "the state of LocalSteps of rank0 alone, and this is rank1" in warned and f": {lost}. " in warned
+    assert "the state of LocalSteps only for rank0, and this is rank1" in warned and f": {lost}. " in warned
     assert "steps.all_ranks" in warned and sorted(saved["optimizer"]) == ["rank0"]
 
 

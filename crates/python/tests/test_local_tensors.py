@@ -1,12 +1,16 @@
 """Tests which tensors local steps take: complex ones, those of inference mode, and those that
 cannot be copied."""
 
+from types import SimpleNamespace
+
 import numpy
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import gradwire.torch
+from gradwire.torch import _replica
 from models import Net, data, flat
 from world import ranks
 
@@ -215,3 +219,26 @@ def in_all_modes(rank, size, options, inner):
 def test_local_steps_work_in_every_autograd_mode(options, inner):
     one, two = ranks(2, in_all_modes, options, inner)
     assert numpy.array_equal(one, two)
+
+
+def flattened(rank, size):
+    """In a process of its own, because fake tensors give it fake GPUs."""
+    waits = []
+    stream = lambda device: SimpleNamespace(synchronize=lambda: waits.append(str(device)))
+    # Fake tensors have a device, and no memory on it.
+    with pytest.MonkeyPatch.context() as patch, FakeTensorMode():
+        patch.setattr(torch.cuda, "current_stream", stream)
+        parameters = [torch.empty(3, 4, device="cuda:0", dtype=torch.bfloat16), torch.empty(5, device="cuda:1"), torch.empty(2)]
+        flat = _replica._flat([*parameters, torch.empty(0, device="cuda:1")])
+    return sorted(waits), str(flat.device), flat.dtype, tuple(flat.shape)
+
+
+def test_parameters_of_several_devices_become_one_tensor():
+    assert ranks(1, flattened) == [(["cuda:0", "cuda:1"], "cpu", torch.float32, (19,))]
+
+
+def test_the_elements_of_parameters_are_in_the_order_of_their_shapes():
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(4, 3, 2, 2, generator=generator).to(torch.bfloat16, memory_format=torch.channels_last)
+    bias = torch.randn(5, generator=generator)
+    assert torch.equal(_replica._flat([weight, bias]), torch.cat([weight.float().reshape(-1), bias]))

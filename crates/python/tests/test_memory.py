@@ -19,9 +19,9 @@ def peak():
 def average(rank, size, compressor):
     exchange = Options(compressor).reducer([("w", torch.empty(5000, 5000))], Channel(private_groups()))
     tensor = torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(rank))
-    group = exchange.group(["w"])
+    tensor_group = exchange.tensor_group(["w"])
     before = peak()
-    exchange.average(group, 0, buffer(tensor), lambda: None)
+    exchange.average(tensor_group, 0, buffer(tensor), lambda: None)
     exchange.wait()
     return peak() - before, exchange.stats()["message_bytes"]
 

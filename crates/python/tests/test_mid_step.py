@@ -114,7 +114,7 @@ def taken_in_a_step(rank, size, spec):
 def test_a_state_in_the_middle_of_a_step_is_whole_or_refused():
     before, after, found = ranks(2, taken_in_a_step, "3lc")[0]
     assert before[1] != after[1], "residuals change in a step, or the test could not fail"
-    assert "a step under way" in found["handler"] and "set a flag" in found["handler"]
+    assert "a step that is still running" in found["handler"] and "set a flag" in found["handler"]
     assert "signal handler" in found["handler of all"]
     state, told = found["for a framework"]
     assert state == {} and any("no state of gradwire" in one for one in told), found
@@ -186,5 +186,5 @@ def taken_in_local_steps(rank, size):
 
 def test_a_state_in_the_middle_of_a_round_is_refused_or_waits():
     found = ranks(2, taken_in_local_steps)[0]
-    assert "a step under way" in found["handler"], found["handler"]
+    assert "a step that is still running" in found["handler"], found["handler"]
     assert found["thread"][0] == found["after"][0] == 2 and torch.equal(found["thread"][1], found["after"][1])

@@ -94,7 +94,7 @@ def warned(rank, size, given):
                 optimizer.zero_grad()
                 nn.functional.cross_entropy(model(x), labels).backward()
                 optimizer.step()
-        found.append(sum("no momentum was exchanged" in str(one.message) for one in caught))
+        found.append(sum("ranks exchanged no momentum" in str(one.message) for one in caught))
     return found
 
 
@@ -242,10 +242,10 @@ def refusals(rank, size):
     model, _ = build()
     for options, part in [
         ({"freeze": 0}, "at least 1 step"),
-        ({"freeze": 1, "betas": (0.9, 1.0)}, "from 0, below 1"),
-        ({"freeze": 1, "lr": -0.1}, "lr=-0.1 is impossible"),
-        ({"freeze": 1, "eps": float("nan")}, "eps=nan is impossible"),
-        ({"freeze": 1, "weight_decay": -1.0}, "weight_decay=-1.0 is impossible"),
+        ({"freeze": 1, "betas": (0.9, 1.0)}, "from 0 to below 1"),
+        ({"freeze": 1, "lr": -0.1}, "lr=-0.1 is out of range"),
+        ({"freeze": 1, "eps": float("nan")}, "eps=nan is out of range"),
+        ({"freeze": 1, "weight_decay": -1.0}, "weight_decay=-1.0 is out of range"),
     ]:
         with pytest.raises(gradwire.ConfigError, match=part):
             gradwire.torch.OneBitAdam(model.parameters(), **options)

@@ -1,5 +1,6 @@
 """Tests that functions declare and document the options that they share."""
 
+import importlib
 import inspect
 import re
 from dataclasses import FrozenInstanceError, fields, replace
@@ -26,12 +27,28 @@ def test_functions_declare_every_option_with_its_default(function, options, docu
     assert not any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
-@pytest.mark.parametrize("function, options, documentation", FUNCTIONS[:3])
+ADVISE = (gradwire.torch.advise, None, gradwire.torch.advise.__doc__)
+
+
+@pytest.mark.parametrize("function, options, documentation", [*FUNCTIONS[:3], ADVISE])
 def test_docstrings_list_every_argument(function, options, documentation):
     listed = inspect.cleandoc(documentation).split("Args:\n")[1].split("\n\n")[0]
     names = re.findall(r"^    (\w+(?:, \w+)*): ", listed, re.MULTILINE)
     parameters = [name for name in inspect.signature(function).parameters if name != "self"]
     assert sorted(", ".join(names).split(", ")) == sorted(parameters)
+
+
+@pytest.mark.parametrize("framework", ["lightning", "transformers"])
+def test_callbacks_declare_every_argument_of_register(framework):
+    pytest.importorskip(framework)
+    compression = importlib.import_module(f"gradwire.torch.{framework}").Compression
+    register = inspect.signature(gradwire.torch.register).parameters
+    names = [name for name in inspect.signature(compression).parameters if name != "trainer"]
+    assert names == [name for name in register if name != "model"]
+    # The scaler of the framework takes the place of these two.
+    own = inspect.signature(compression).parameters
+    others = [name for name in names if name not in ("scaler", "on_nonfinite")]
+    assert [own[name].default for name in others] == [register[name].default for name in others]
 
 
 def test_ranks_compare_all_options_except_those_that_change_no_message():

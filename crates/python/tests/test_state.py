@@ -214,11 +214,11 @@ def from_other_steps(rank, size):
 
 def test_states_of_different_steps_are_refused():
     for message, unchanged in ranks(2, from_other_steps):
-        assert unchanged and "rank 0 loads the state of step 1, and rank 1 that of step 2; give all ranks" in message
+        assert unchanged and "rank 0 loads the state of step 1, but rank 1 loads the state of step 2; give all ranks" in message
 
 
 def test_a_folder_without_a_checkpoint_is_named(tmp_path):
-    with pytest.raises(gradwire.StateError, match="is no distributed checkpoint"):
+    with pytest.raises(gradwire.StateError, match="is not a distributed checkpoint"):
         read_checkpoint(str(tmp_path / "nothing"))
 
 

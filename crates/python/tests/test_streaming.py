@@ -10,8 +10,7 @@ from torch import nn
 
 import gradwire.torch
 from gradwire.torch._fragments import strided
-from models import Net, data, flat
-from test_local import local
+from models import Net, data, flat, local
 from world import ranks
 
 
@@ -204,14 +203,14 @@ def refusals(rank, size):
         ({"fragments": 3, "every": 2}, "every of at least 3"),
         ({"fragments": 2, "every": 6, "fragment_sync_delay": 3}, "give 0 to 2"),
         ({"fragment_sync_delay": -1}, "give an integer from 0"),
-        ({"fragment_sync_delay": 1, "fragment_update_alpha": 1.0}, "from 0, below 1"),
-        ({"fragment_update_alpha": 0.5}, "give fragment_sync_delay"),
+        ({"fragment_sync_delay": 1, "fragment_update_alpha": 1.0}, "from 0 to below 1"),
+        ({"fragment_update_alpha": 0.5}, "give a delay"),
         ({"fragments": 2, "lighthouse": "http://localhost:1"}, "remove fragments"),
     ]:
         with pytest.raises(gradwire.ConfigError, match=part):
             make(**options)
     saved = make(fragments=2, every=4).state_dict()
-    with pytest.raises(gradwire.StateError, match="saved with fragments=2, and this run has 3"):
+    with pytest.raises(gradwire.StateError, match="saved with fragments=2, but this run has 3"):
         make(fragments=3, every=4).load_state_dict(copy.deepcopy(saved))
 
 

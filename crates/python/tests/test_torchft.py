@@ -204,7 +204,7 @@ def refused(log, address):
         (lambda: DistributedDataParallel(manager, Net(), "3lc", on_nonfinite="skip"), "does not commit a step with NaN"),
         (lambda: DistributedDataParallel(manager, Net(), "3lc", bucket_cap=1), "did you mean 'bucket_cap_mb'"),
         (lambda: DistributedDataParallel(manager, Net(), "3lc", sed=1), "did you mean 'seed'"),
-        (lambda: DistributedDataParallel(manager, Net(), "3lc", rules=["first.* -> topk:ef=ef21"]), "ef=ef21 is impossible"),
+        (lambda: DistributedDataParallel(manager, Net(), "3lc", rules=["first.* -> topk:ef=ef21"]), "ef=ef21 cannot work"),
         (lambda: DistributedDataParallel(manager, Net().to("meta")), "is on meta"),
         (lambda: DistributedDataParallel(manager, Net(), "signsgd"), "would vote"),
         (model.residuals, "no step yet"),

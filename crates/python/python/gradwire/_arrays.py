@@ -29,15 +29,15 @@ def buffer(array: Any, what: str = "the tensor") -> Tuple[int, int, str]:
             raise _core.ConfigError(f"{what} is on the meta device, without values; pass a tensor with values")
         if array.device.type != "cpu":
             raise _core.ConfigError(
-                f"{what} is on {array.device}, and gradwire takes tensors in main memory, or gradients of CUDA devices; copy it "
-                "with .cpu(), or leave it to PyTorch's own communication"
+                f"{what} is on {array.device}, but gradwire takes only tensors in main memory and gradients on CUDA devices; copy it with "
+                ".cpu(), or let PyTorch communicate it"
             )
         if array.layout.__str__() != "torch.strided":
             raise _core.ConfigError(f"{what} is {array.layout}, not dense; call .to_dense() first")
         if array.is_quantized:
             raise _core.ConfigError(f"{what} is quantized; call .dequantize() first")
         if array.is_neg():
-            raise _core.ConfigError(f"{what} is a negated view, whose memory has the other sign; call .resolve_neg()")
+            raise _core.ConfigError(f"{what} is a negated view, so its memory holds the opposite sign; call .resolve_neg()")
         contiguous, elements = array.is_contiguous(), array.numel()
         address = _address(array, what) if contiguous else 0
     elif hasattr(array, "__array_interface__"):
@@ -48,7 +48,7 @@ def buffer(array: Any, what: str = "the tensor") -> Tuple[int, int, str]:
         raise _core.ConfigError(f"{what} is a {type(array).__name__}; pass a numpy array or a PyTorch tensor")
     if dtype.startswith("complex"):
         raise _core.ConfigError(
-            f"{what} has type {dtype}; pass pairs of reals, as torch.view_as_real(tensor) and array.view('float32') have them for complex64"
+            f"{what} has type {dtype}; pass pairs of reals: torch.view_as_real(tensor), or array.view('float32') for complex64"
         )
     if dtype not in DTYPES:
         raise _core.ConfigError(f"{what} has type {dtype}; convert it to {', '.join(DTYPES[:-1])} or {DTYPES[-1]}")
@@ -67,8 +67,8 @@ def _address(tensor: Any, what: str) -> int:
         memory, address = 0, 0
     if tensor.numel() and (not address or memory < tensor.numel() * tensor.element_size()):
         raise _core.ConfigError(
-            f"{what} is a {type(tensor).__name__} without elements in memory, as within torch.compile, torch.func or FakeTensorMode, or "
-            "after its storage was freed; pass a tensor with values"
+            f"{what} is a {type(tensor).__name__} without elements in memory: it belongs to torch.compile, torch.func or FakeTensorMode, "
+            "or its storage was freed; pass a tensor with values"
         )
     return address
 
@@ -84,12 +84,12 @@ def check_class(array: Any) -> None:
 
         if isinstance(array, numpy.ma.MaskedArray):
             raise _core.ConfigError(
-                "the array is masked, and a frame has no mask; pass array.filled(value), and the mask by itself if it is needed"
+                "the array is masked, but a frame stores no mask; pass array.filled(value), and the mask as another array if you need it"
             )
         # A memory map is a plain array wherever it lies.
         if type(array) not in (numpy.ndarray, numpy.memmap) and not isinstance(array, numpy.generic):
             raise _core.ConfigError(
-                f"the array is a {kind}, and a frame has the numbers of plain arrays alone; pass numpy.asarray(array)"
+                f"the array is a {kind}, but a frame stores only plain arrays; pass numpy.asarray(array)"
             )
 
 
@@ -97,20 +97,20 @@ def _check_tensor_class(tensor: Any, kind: str) -> None:
     import torch
 
     if torch.nn.parameter.is_lazy(tensor):
-        raise _core.ConfigError("the tensor is a parameter of a lazy module, without a shape; run the module once on a batch before")
+        raise _core.ConfigError("the tensor is a parameter of a lazy module and has no shape yet; run the module on a batch first")
     if type(tensor) in (torch.Tensor, torch.nn.Parameter):
         if tensor.is_nested:
-            raise _core.ConfigError("the tensor is nested, without a single shape; pass each of the tensors of .unbind()")
+            raise _core.ConfigError("the tensor is nested and has no single shape; pass each tensor of .unbind()")
         return
     names = {base.__name__ for base in type(tensor).__mro__}
     remedies = {
-        "MaskedTensor": "pass .to_tensor(value), and .get_mask() by itself if it is needed",
+        "MaskedTensor": "pass .to_tensor(value), and .get_mask() as another tensor if you need it",
         "DTensor": "pass .full_tensor(), or .to_local() for the part of this rank",
         "NestedTensor": "pass each of the tensors of .unbind()",
         "FakeTensor": "it has no values: pass a real tensor",
     }
     remedy = next((text for name, text in remedies.items() if name in names), "pass .as_subclass(torch.Tensor), or the tensors that it contains")
-    raise _core.ConfigError(f"the tensor is a {kind}, and a frame has the numbers of plain tensors alone; {remedy}")
+    raise _core.ConfigError(f"the tensor is a {kind}, but a frame stores only plain tensors; {remedy}")
 
 
 def _snapshot(array: Any) -> Any:

@@ -30,8 +30,8 @@ def check_quantizer(what: str, spec: str, sample: Any) -> None:
         # An error that is NaN is refused, too.
         if not error <= _LARGEST_ERROR:
             raise _core.ConfigError(
-                f"{what}={spec!r} would change parameters by {100 * error:.0f} % of their norm, which no later message corrects; give "
-                "a quantizer of more bits, such as int8 or fp16"
+                f"{what}={spec!r} would change parameters by {100 * error:.0f} % of their norm, and no later message corrects this; give "
+                "a quantizer with more bits, such as int8 or fp16"
             )
 
 

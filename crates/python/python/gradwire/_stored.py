@@ -56,6 +56,6 @@ def restore(data: bytes, element: str, shape: Sequence[int], to: str) -> Any:
 
 def _missing(element: str, library: str) -> Exception:
     return _core.ConfigError(
-        f"the tensor has elements of type {element}, which {library} does not have; the command gradwire decompress writes it to a "
-        ".safetensors file"
+        f"the tensor has elements of type {element}, which {library} lacks; write it to a .safetensors file with the command gradwire "
+        "decompress"
     )

@@ -94,8 +94,8 @@ class CompressionMod:
         # Without a frame in the reply, the server would mistake changes for models.
         if any(map(_adds, end.values())) and not any(map(_is_float, end.values())):
             raise _core.ConfigError(
-                "the app returned no arrays of float32 or float16, nor of bfloat16, so that nothing can be compressed; convert them, or "
-                "leave out the mod"
+                "the app returned no array of type float32, float16 or bfloat16, so there is nothing to compress; convert the arrays, or "
+                "remove the mod"
             )
         changes = {name: _change(values, start[name], left.get(name)) for name, values in end.items()}
         key = {"step": rounds, "seed": self._seed, "rank": _rank(message)}
@@ -114,13 +114,13 @@ def _check_returned(start: Named, end: Named) -> None:
     unknown = _quoted(end.keys() - start.keys())
     if unknown:
         raise _core.ConfigError(
-            f"the app returned {unknown}, which the server did not send; return arrays that were received, or have the server send these"
+            f"the app returned {unknown}, which the server did not send; return only arrays that the server sent, or let the server send these, too"
         )
     for name, values in end.items():
         if values.shape != start[name].shape:
             raise _core.ConfigError(
                 f"the app returned '{name}' in the shape {values.shape}, and received it in the shape {start[name].shape}; return arrays "
-                "in the shape in which they are received"
+                "in the shapes in which the app receives them"
             )
 
 
@@ -162,7 +162,7 @@ class CompressedStrategy:
             unknown = _quoted(one.keys() - model.keys())
             if unknown:
                 raise _core.ConfigError(
-                    f"node {reply.metadata.src_node_id} returned {unknown}, which the server did not send; return arrays that were received"
+                    f"node {reply.metadata.src_node_id} returned {unknown}, which the server did not send; return only arrays that the server sent"
                 )
             reply.content[key] = _record({name: _changed(model[name], one.get(name)) for name in returned})
         result: Tuple[Any, Any] = super().aggregate_train(server_round, replies)  # type: ignore[misc]
@@ -236,7 +236,7 @@ def _numbers(name: str, array: Array) -> numpy.ndarray:
     become float32."""
     if array.stype != _NUMPY:
         raise _core.ConfigError(
-            f"the array '{name}' is serialized as '{array.stype}', which gradwire cannot read; make it of a numpy array, or for "
+            f"the array '{name}' is serialized as '{array.stype}', which gradwire cannot read; create it from a NumPy array, or for "
             "bfloat16 with gradwire.flower.from_torch_state_dict"
         )
     values: numpy.ndarray = array.numpy()

@@ -1,26 +1,50 @@
 //! The compressors of tensors, and the expected sizes of their messages.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use gradwire::{Encoder, Floats, Rng, Spec, Tensor};
-use gradwire_exchange::Result;
+use gradwire_exchange::{Reducer, Result};
 
 /// A tensor's name, number of elements and compressor, the expected bytes of a message, and the
 /// bytes of its last messages.
 pub(super) type Plan = (String, usize, String, f64, usize);
 
-/// The bytes of a message for normally distributed values in a tensor's shape, with a standard
-/// deviation of one. For a large tensor, only some rows are encoded.
-pub(super) fn expected_bytes(spec: &Spec, tensor: &Tensor) -> Result<f64> {
-    expected_bytes_of(spec, tensor, 1.0)
+/// How the tensors of a reducer are sent at a step, in the order of the model.
+pub(super) fn plan(reducer: &Reducer, step: u64) -> Result<Vec<Plan>> {
+    let tensors = reducer.tensors().iter().enumerate().map(|(at, tensor)| {
+        let (spec, elements) = (reducer.spec_at(at, step), tensor.elements());
+        let expected = expected_bytes(spec, tensor, 1.0)?;
+        let name = tensor.name().to_owned();
+        Ok((name, elements, spec.to_string(), expected, reducer.message_bytes_of(at)))
+    });
+    tensors.collect()
 }
 
-/// The bytes of a message for normally distributed values, large or small, whichever takes fewer. A
-/// compressor with a threshold may send everything or nothing, depending on the size of the values,
-/// which is unknown.
-pub(super) fn fewest_bytes(spec: &Spec, tensor: &Tensor) -> Result<f64> {
-    Ok(expected_bytes(spec, tensor)?.min(expected_bytes_of(spec, tensor, 1e-6)?))
+/// The fewest bytes that the messages of all tensors are expected to take at a step, for normally
+/// distributed values, large or small. A compressor with a threshold may send everything or
+/// nothing, depending on the size of the values, which is unknown.
+pub(super) fn fewest_bytes(reducer: &Reducer, step: u64) -> Result<f64> {
+    let mut known = HashMap::new();
+    let tensors = reducer.tensors().iter().enumerate();
+    tensors
+        .map(|(at, tensor)| {
+            let spec = reducer.spec_at(at, step);
+            // Models repeat layers of the same shape.
+            match known.entry((spec.to_string(), tensor.shape().to_vec())) {
+                Entry::Occupied(known) => Ok(*known.get()),
+                Entry::Vacant(new) => {
+                    let large = expected_bytes(spec, tensor, 1.0)?;
+                    Ok(*new.insert(large.min(expected_bytes(spec, tensor, 1e-6)?)))
+                }
+            }
+        })
+        .sum()
 }
 
-fn expected_bytes_of(spec: &Spec, tensor: &Tensor, deviation: f32) -> Result<f64> {
+/// The expected bytes of a message for normally distributed values in a tensor's shape, with a
+/// standard `deviation`. For a large tensor, only some rows are encoded.
+fn expected_bytes(spec: &Spec, tensor: &Tensor, deviation: f32) -> Result<f64> {
     const SAMPLE: usize = 1 << 16;
     let (elements, mut shape) = (tensor.elements(), tensor.shape().to_vec());
     if let Some(rows) = shape.first_mut() {

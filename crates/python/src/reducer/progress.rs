@@ -3,6 +3,8 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use gradwire_exchange::{Outcome, Reducer, Result, StepReport};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::errors::Failure;
 
@@ -67,6 +69,33 @@ impl Shared {
         if let Err(failure) = result {
             progress.failure.get_or_insert(failure);
         }
+    }
+
+    /// The cost of the last step, and of all steps together, as a `dict` of numbers.
+    pub(super) fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (step, total) = {
+            let progress = self.lock();
+            (progress.step, progress.total())
+        };
+        let StepReport { compress, decompress, wire, traffic, .. } = step.report;
+        let dict = PyDict::new(py);
+        dict.set_item("step", step.step)?;
+        dict.set_item("skipped", step.skipped)?;
+        dict.set_item("elements", step.elements)?;
+        dict.set_item("message_bytes", step.message_bytes)?;
+        dict.set_item("ratio", 4.0 * step.elements as f64 / (step.message_bytes as f64).max(1.0))?;
+        dict.set_item("bytes_up", traffic.bytes_up)?;
+        dict.set_item("bytes_down", traffic.bytes_down)?;
+        dict.set_item("messages_up", traffic.messages_up)?;
+        dict.set_item("messages_down", traffic.messages_down)?;
+        dict.set_item("compress_seconds", compress.as_secs_f64())?;
+        dict.set_item("decompress_seconds", decompress.as_secs_f64())?;
+        dict.set_item("wire_seconds", wire.as_secs_f64())?;
+        dict.set_item("total_steps", total.steps)?;
+        dict.set_item("total_skipped", total.skipped)?;
+        dict.set_item("total_bytes_up", total.bytes_up)?;
+        dict.set_item("total_bytes_down", total.bytes_down)?;
+        Ok(dict)
     }
 }
 

@@ -44,8 +44,8 @@ class Advice:
         """The bandwidth in bits per second below which compression pays, at the first link's
         latency; None: it never pays.
 
-        Doubted compressors and local steps do not count. The share of a measured link's bandwidth
-        that messages reached counts only on this link.
+        Does not consider local steps, nor compressors that may harm the model. Messages may reach
+        only a part of a measured link's bandwidth; other links are assumed to be used fully.
         """
         found: Optional[float] = self.data["crossover"]
         return found
@@ -91,33 +91,40 @@ def advise(
 ) -> Advice:
     """Predicts the step times of compressors for a model, and recommends one, or none.
 
-    ``model`` is the plain module, before DistributedDataParallel wraps it. ``step()`` runs a
-    training step on this rank: the forward and backward pass, and ``optimizer.step()`` if the time
-    of a step includes it. It is called 13 + ``steps`` times, and 26 times more between ranks of a
-    group. Afterwards, and if ``step`` raises, the states of the model and of a given ``optimizer``
-    are restored. The states of random generators and data loaders are not.
+    With a process group, all ranks must call it at the same time, and get the same advice. Runs
+    each candidate on recorded gradients, between up to four ranks in threads of this process.
 
-    ``link`` is each rank's bandwidth, such as ``"100mbit"``, optionally with a latency, as in
-    ``"1gbit/2ms"``; or a list of such links. Without it the link between the ranks of
-    ``process_group`` is measured. ``ranks`` is the number of ranks of the run, by default the
-    number of the group. With a group, all ranks must call it at the same time, and get the same
-    advice.
-
-    ``candidates`` are spec strings, or dicts with ``compressor``, ``exchange`` and ``rules`` as in
-    ``register``. By default fourteen of all kinds are tried, some with local steps
-    (``LocalSteps``). Each is run on the gradients of ``steps`` steps between up to four ranks in
-    threads of this process. ``deadline`` is the longest wait for another rank, in seconds. It is
-    longer than the deadline of ``register``, because the others wait while rank 0 alone predicts.
+    Restores the states of the model and of a given ``optimizer``, even if ``step`` raises. Does not
+    restore the states of random generators and data loaders.
 
     In addition to training, it takes memory for a copy of the model and of the optimizer's state,
     and on rank 0 for the recorded gradients. With ``float32`` and Adam this is up to
     ``12 + 4 * steps`` bytes per parameter. A process group takes 8 more, as does training with
     error feedback. The trials take up to 56 bytes for each element of the largest bucket or tensor.
-    For a model of 10 million parameters or more, rank 0 writes the estimates of memory and time,
-    and the trials, to standard error. On a terminal it shows a line of progress for any model.
-    ``progress=False`` writes nothing.
 
-    Raises ``ConfigError`` if something is missing or a candidate cannot work.
+    Args:
+        model: the plain module, before DistributedDataParallel wraps it
+        step: runs a training step on this rank: the forward and backward pass, and
+            ``optimizer.step()`` if the time of a step includes it. It is called 13 + ``steps``
+            times, and 26 times more with other ranks
+        optimizer: the optimizer of ``step``. Default: ``None``, taken to be Adam
+        link: each rank's bandwidth, such as ``"100mbit"``, optionally with a latency, as in
+            ``"1gbit/2ms"``; or a list of such links. Default: the measured link between the ranks
+            of ``process_group``
+        ranks: the number of ranks of the run. Default: the number in ``process_group``
+        candidates: spec strings, or dicts with ``compressor``, ``exchange`` and ``rules`` as in
+            ``register``. Default: fourteen of all kinds, some with local steps (``LocalSteps``)
+        steps: the number of steps whose gradients are recorded, from 1, at most 1000. Default: 4
+        process_group: the ranks. Default: all
+        deadline: the longest wait for another rank, in seconds, above 0, at most 86,400. It is
+            longer than in ``register``, because the others wait while rank 0 alone predicts.
+            Default: 600.0
+        progress: whether rank 0 writes to standard error: on a terminal, a line of progress; for a
+            model of 10 million parameters or more, also estimates of memory and time, and the
+            trials. Default: ``True``
+
+    Raises:
+        ConfigError: an argument is missing or wrong, or a candidate cannot work.
     """
     _check(model, steps)
     if ranks is not None:
@@ -126,7 +133,7 @@ def advise(
     grouped = dist.is_available() and dist.is_initialized()
     if not grouped and (link is None or ranks is None):
         raise _core.ConfigError(
-            "without a process group nothing is known of the run; pass ranks=, and link= as in '100mbit', or call "
+            "without a process group, advise needs the number of ranks and their link; pass ranks= and link=, such as '100mbit', or call "
             "init_process_group first"
         )
     links = [link] if isinstance(link, str) else strings("link", () if link is None else link)
@@ -275,7 +282,7 @@ def _check(model: Any, steps: int) -> None:
     if whole_number("steps", steps) < 1:
         raise _core.ConfigError(f"steps={steps}: record at least one step")
     if steps > _MOST_STEPS:
-        raise _core.ConfigError(f"steps={steps}: record at most {_MOST_STEPS}; a few suffice, and the gradients of all are kept")
+        raise _core.ConfigError(f"steps={steps}: record at most {_MOST_STEPS}; a few are enough, and advise keeps the gradients of all")
     check_unwrapped(model)
     check_restorable(model)
     if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):

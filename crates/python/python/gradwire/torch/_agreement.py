@@ -10,8 +10,8 @@ from typing import Iterator, List, Optional, Sequence, Tuple
 from .. import _core
 
 _REMEDY = (
-    "give all ranks as many batches, or train in a block 'with torch.distributed.algorithms.Join([steps]):', in which a rank without further "
-    "batches takes part in the rounds of the others"
+    "give all ranks the same number of batches, or train in a block 'with torch.distributed.algorithms.Join([steps]):', in which a rank "
+    "without further batches still takes part in rounds"
 )
 
 
@@ -54,13 +54,13 @@ def common(plans: Sequence[Optional[Plan]], rank: int) -> Plan:
         assert other is not None
         if other.step != plan.step:
             raise _core.ConfigError(
-                f"{who} has taken {plan.step} steps, rank {maker} has taken {other.step}: rounds average parameters after the same number of "
-                f"steps; {_REMEDY}"
+                f"{who} has taken {plan.step} steps, but rank {maker} has taken {other.step}, and ranks must begin a round after the same "
+                f"number of steps; {_REMEDY}"
             )
         if other != plan:
             raise _core.ConfigError(
-                f"after {plan.step} steps {who} exchanges {_named(plan)}, and rank {maker} exchanges {_named(other)}; call synchronize() on "
-                "all ranks after the same number of steps"
+                f"after {plan.step} steps {who} exchanges {_named(plan)}, but rank {maker} exchanges {_named(other)}; call synchronize() "
+                "on all ranks after the same number of steps"
             )
     return plan
 
@@ -81,5 +81,5 @@ def explained(step: int, joined: bool) -> Iterator[None]:
         yield
     except (_core.MessageError, _core.PeerLostError, _core.DeadlineError) as error:
         taken = f"{error}. This rank has taken {step} steps"
-        remedy = "" if joined else f"; rounds average parameters after the same number of steps. If other ranks take fewer or more, {_REMEDY}"
+        remedy = "" if joined else f"; ranks must begin a round after the same number of steps. If other ranks take fewer or more steps, {_REMEDY}"
         raise type(error)(taken + remedy) from error

@@ -42,9 +42,9 @@ class Averaged:
             used = id(parameter) in own and parameter.requires_grad and parameter.grad is not None
             if used and _node(parameter) is not node:
                 raise _core.ConfigError(
-                    f"the gradient of '{name}' was not averaged: the model was converted after DistributedDataParallel wrapped it, as by "
-                    "model.to(torch.bfloat16), and DistributedDataParallel does not see the gradients of converted parameters; convert the "
-                    "model first, then wrap it and register"
+                    f"the gradient of '{name}' was not averaged: the model was converted after DistributedDataParallel wrapped it, for "
+                    "example by model.to(torch.bfloat16), and DistributedDataParallel does not see the gradients of converted "
+                    "parameters; convert the model first, then wrap it and register"
                 )
 
 

@@ -14,10 +14,10 @@ Key = Tuple[int, ...]
 
 
 class Part(NamedTuple):
-    """The gradients of a bucket that share a message: their group, their names, and their place in
-    the bucket."""
+    """The gradients of a bucket that share a message: their tensor group, their names,
+    and their place in the bucket."""
 
-    group: int
+    tensor_group: int
     names: List[str]
     place: slice
 

@@ -129,7 +129,7 @@ def _refuse(own: List[str], gather: Gather) -> None:
         for has, lacks, missing in ((0, rank, set(first) - set(forms)), (rank, 0, set(forms) - set(first))):
             if missing:
                 raise _core.ConfigError(
-                    f"rank {has} has the buffer {min(missing)}, and rank {lacks} does not, so that a round cannot make them equal; give "
-                    "it the same form on all ranks, or pass buffers='own' on all"
+                    f"rank {has} has the buffer {min(missing)}, but rank {lacks} does not, so a round cannot make buffers equal; create "
+                    "it with the same type and shape on all ranks, or pass buffers='own' on all"
                 )
     raise _core.ConfigError("ranks have their buffers in different orders; create them in the same order, or pass buffers='own' on all")

@@ -53,8 +53,8 @@ def private_groups(
         groups[1].barrier().wait(patience)
     except RuntimeError as error:
         raise _core.PeerLostError(
-            f"ranks cannot connect to each other over gloo: {error}; see whether all of them still run, and between machines set "
-            "GLOO_SOCKET_IFNAME to the interface of the link"
+            f"ranks cannot connect to each other over gloo: {error}; check that all ranks are running. On several machines, set "
+            "GLOO_SOCKET_IFNAME to the network interface between them"
         ) from error
     rendezvous.leave()
     return groups

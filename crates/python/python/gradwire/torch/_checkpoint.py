@@ -27,18 +27,18 @@ def read_checkpoint(checkpoint_id: Union[str, os.PathLike[str]], name: str = "gr
         found = dcp.FileSystemReader(checkpoint_id).read_metadata().state_dict_metadata
     except Exception as error:
         raise _core.StateError(
-            f"{checkpoint_id} is no distributed checkpoint ({type(error).__name__}: {error}); give the folder that "
+            f"{checkpoint_id} is not a distributed checkpoint ({type(error).__name__}: {error}); give the folder that "
             "torch.distributed.checkpoint.save wrote"
         ) from error
     if f"{name}.common" in found:
         raise _core.StateError(
-            f"{os.fspath(checkpoint_id)} has a state of LocalSteps under '{name}'; load it with dcp.load on as many ranks as saved "
-            "it, or save it with torch.save for another number"
+            f"{os.fspath(checkpoint_id)} has a state of LocalSteps under '{name}'; load it with dcp.load on the same number of ranks. To "
+            "resume on another number, save the state with torch.save"
         )
     ranks: Dict[str, Any] = {key[len(prefix) :]: None for key in found if key.startswith(prefix)}
     if not ranks:
         raise _core.StateError(
-            f"{os.fspath(checkpoint_id)} has no state of gradwire under '{name}'; give the key that it was saved under"
+            f"{os.fspath(checkpoint_id)} has no state of gradwire under '{name}'; give the key under which you saved it"
         )
     for entry in ("gradwire", "step", "world_size"):
         if f"{name}.{entry}" not in found:

@@ -22,8 +22,8 @@ def check_types(model: torch.nn.Module, ignored: Collection[str] = ()) -> None:
     for name, parameter in trainable(model, ignored):
         if parameter.dtype not in _TYPES:
             raise _core.ConfigError(
-                f"'{name}' has the type {parameter.dtype}; gradwire averages {', '.join(DTYPES)} and complex64, so "
-                "convert the model, or freeze this parameter"
+                f"'{name}' has the type {parameter.dtype}, but gradwire averages only {', '.join(DTYPES)} and complex64; convert the "
+                "model, or freeze this parameter"
             )
 
 
@@ -32,8 +32,8 @@ def check_whole(parameters: Iterable[Tuple[str, torch.Tensor]]) -> None:
     for name, parameter in parameters:
         if _is_a(parameter, "DTensor"):
             raise _core.ConfigError(
-                f"'{plain(name)}' is a DTensor, of which each rank has a part, as with tensor parallelism; gradwire averages whole "
-                "parameters: leave this model to PyTorch, or shard it with fully_shard alone and use gradwire.torch.fsdp.register"
+                f"'{plain(name)}' is a DTensor: each rank has only a part of it, as in tensor parallelism. gradwire averages whole "
+                "parameters; train this model without gradwire, or shard it with fully_shard alone and use gradwire.torch.fsdp.register"
             )
 
 
@@ -57,7 +57,7 @@ def check_unwrapped(model: torch.nn.Module) -> None:
         if any(_is_a(module, kind) for kind in _AVERAGING):
             where = "the model is" if module is model else "the model contains"
             raise _core.ConfigError(
-                f"{where} a {type(module).__name__}, whose gradients are already averages; pass the model before it is wrapped"
+                f"{where} a {type(module).__name__}, which already averages gradients; pass the model before you wrap it"
             )
 
 
@@ -73,20 +73,20 @@ def _is_a(one: Any, kind: str) -> bool:
 
 
 def check_scaler(scaler: Any, on_nonfinite: Any) -> None:
-    """Refuses a scaler that is no ``GradScaler``. Also refuses to skip steps without a scaler: the
-    optimizer would take such a step with NaN."""
+    """Refuses a scaler that is not a ``GradScaler``. Also refuses to skip steps without a scaler:
+    the optimizer would take such a step with NaN."""
     if scaler is not None and not callable(getattr(scaler, "get_scale", None)):
         raise _core.ConfigError(f"scaler={scaler!r} has no get_scale(); give the torch.amp.GradScaler of the training, or None")
     enabled = scaler is not None and getattr(scaler, "is_enabled", lambda: True)()
     if on_nonfinite == "skip" and scaler is not None and not enabled:
         raise _core.ConfigError(
-            "on_nonfinite='skip' needs an enabled GradScaler, and this one is disabled, as torch.amp.GradScaler() is on a machine without "
-            "CUDA; give it the device of the gradients, as in torch.amp.GradScaler('cpu'), or leave on_nonfinite='error'"
+            "on_nonfinite='skip' needs an enabled GradScaler, but this one is disabled, as torch.amp.GradScaler() is on a machine "
+            "without CUDA; create it for the device of the gradients, as in torch.amp.GradScaler('cpu'), or keep on_nonfinite='error'"
         )
     if on_nonfinite == "skip" and not enabled:
         raise _core.ConfigError(
-            "on_nonfinite='skip' makes the gradients of a skipped step NaN, and without an enabled GradScaler the optimizer would take "
-            "this step; pass scaler=, or leave on_nonfinite='error'"
+            "on_nonfinite='skip' sets the gradients of a skipped step to NaN, and without an enabled GradScaler the optimizer would take "
+            "this step; pass scaler=, or keep on_nonfinite='error'"
         )
 
 
@@ -105,7 +105,7 @@ def check_others(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> No
         for name, parameter in zip(names, group["params"]):
             if parameter.requires_grad and id(parameter) not in known:
                 raise _core.ConfigError(
-                    f"the optimizer also trains {name} of its group {at}, of shape {tuple(parameter.shape)}, which the model does not "
-                    "have and no round would average; put all modules into one, such as torch.nn.ModuleList, and give LocalSteps that, "
-                    "or give the others an optimizer of their own"
+                    f"the optimizer also trains {name} of its parameter group {at}, of shape {tuple(parameter.shape)}. The model does not "
+                    "have this parameter, so no round would average it; give LocalSteps one module with all the others in it, such as a "
+                    "torch.nn.ModuleList, or give the others their own optimizer"
                 )

@@ -28,18 +28,18 @@ def check_copyable(model: torch.nn.Module) -> None:
 
 def _reason_against(tensor: torch.Tensor, kind: str) -> Optional[str]:
     if is_lazy(tensor):
-        return "has no shape yet, because its module is lazy; run the model once on a batch before"
+        return "has no shape yet, because its module is lazy; run the model on a batch first"
     if tensor.layout != torch.strided or tensor.is_nested:
         layout = "a nested tensor" if tensor.is_nested else f"a tensor with the layout {tensor.layout}"
-        return f"is {layout}, whose elements have no fixed places in memory; make it dense, as .to_dense() does"
+        return f"is {layout}, whose elements have no fixed places in memory; make it dense with .to_dense()"
     if tensor.is_quantized:
-        return "is quantized, and so cannot be sent; keep tensor.int_repr() and the scale in its place, or quantize the model after training"
+        return "is quantized and cannot be sent; keep tensor.int_repr() and the scale instead, or quantize the model after training"
     if is_traceable_wrapper_subclass(tensor):
         return f"is a {type(tensor).__name__}, which contains other tensors; replace it by a plain tensor"
     if tensor.device.type == "meta" and kind == "parameter":
-        return "is on the meta device, without values; call model.to_empty(device=...) and initialise it before"
+        return "is on the meta device and has no values; call model.to_empty(device=...) and initialise the model first"
     if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride())):
-        return "is expanded: several of its elements share a place in memory, and cannot be changed one by one; use .expand(...).clone()"
+        return "is expanded: several of its elements share one place in memory and cannot be changed separately; use .expand(...).clone()"
     return None
 
 

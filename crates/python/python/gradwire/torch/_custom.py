@@ -68,7 +68,7 @@ class Custom:
 
     @staticmethod
     def check(compressor: Any, arguments: Mapping[str, Any]) -> None:
-        """Refuses an object that is no compressor, and arguments of the hook that it does not
+        """Refuses an object that is not a compressor, and arguments of the hook that it does not
         support."""
         for method in ("compress", "decompress"):
             if not callable(getattr(compressor, method, None)):
@@ -217,14 +217,14 @@ class Custom:
         loaded = [self._read(state) for state in states]
         rank, size = self._reducer.rank, self._reducer.size
         if len({state["rank"] for state in loaded}) < len(loaded):
-            raise _core.StateError("two states are of the same rank; give the state that this rank saved, or those of one group of ranks")
+            raise _core.StateError("two states come from the same rank; pass the state that this rank saved, or the states of one process group")
         saved = loaded[0].get("size", len(loaded))
         own = [state["residuals"] for state in loaded if state["rank"] == rank]
         if saved == size and own:
             self._residuals = own[0]
             return
         if len(loaded) != saved or saved == size:
-            raise _core.StateError(f"there is no state of rank {rank} of {size}; pass the states of all {saved} ranks that saved them")
+            raise _core.StateError(f"there is no state of rank {rank} of {size}; pass the states of all {saved} ranks")
         residuals: Dict[str, torch.Tensor] = {}
         for state in loaded:
             if state["rank"] % size == rank:
@@ -240,17 +240,17 @@ class Custom:
             _saved.need(read, ["rank"])
         except Exception as error:
             raise _core.StateError(
-                f"the state is not that of a compressor written in Python ({type(error).__name__}); was it saved with a spec string?"
+                f"the state does not come from a compressor written in Python ({type(error).__name__}); was it saved with a spec string?"
             ) from error
         if compressor != self.spec:
-            raise _core.StateError(f"the state was saved with {compressor}, and this compressor is {self.spec}; use the same one")
+            raise _core.StateError(f"the state was saved with {compressor}, but this compressor is {self.spec}; use the same one")
         for name, residual in residuals.items():
             expected = self._shapes.get(name)
             if expected != residual.shape:
                 has = "no such tensor" if expected is None else f"{tuple(expected)}"
                 raise _core.StateError(
-                    f"the residual of '{name}' has the shape {tuple(residual.shape)}, and the model has {has}; the state belongs to another "
-                    "model"
+                    f"the residual of '{name}' has the shape {tuple(residual.shape)}, but the model has {has}; the state belongs to "
+                    "another model"
                 )
         return read
 

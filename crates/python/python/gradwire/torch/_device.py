@@ -71,7 +71,7 @@ def _reason_against(device: str, reducer: _core.Reducer, named: Iterable[Named])
         return "some parameters are complex"
     if tuple(int(part) for part in triton.__version__.split(".")[:2]) < MIN_TRITON:
         least = ".".join(map(str, MIN_TRITON))
-        return f"Triton is of version {triton.__version__}, and the kernels need {least}, which comes with PyTorch 2.10"
+        return f"Triton is version {triton.__version__}, but the kernels need {least}, which comes with PyTorch 2.10"
     from .cuda._support import reason_against, reason_against_device
 
     dtypes = {parameter.dtype for _, parameter in named}

@@ -124,8 +124,8 @@ class Elastic:
         worker: str = saved[0].get("worker", "")
         if worker not in self._lost or self._lost[worker] != saved[0].get("rounds") or len(states) != 1:
             raise _core.StateError(
-                "this worker has joined a run; it takes over a residual only from the state_dict() of a worker that was "
-                "lost and sent nothing after it. Load a state only if completed_steps is 0, or go on without it"
+                "this worker has joined a run, so it can load only the state of a lost worker, and only if that worker sent nothing "
+                "after saving it. Load a state only if completed_steps is 0, or continue without it"
             )
         self._replica.reducer.adopt(states[0])
         del self._lost[worker]
@@ -174,7 +174,7 @@ class Elastic:
                 self._leave()
                 if time.monotonic() > until:
                     raise _core.PeerLostError(
-                        f"no group of workers could be connected within {self._membership.longest:g} s: {error}"
+                        f"the workers could not connect to each other within {self._membership.longest:g} s: {error}"
                     ) from error
 
     def _record(self) -> Record:
@@ -239,8 +239,8 @@ class Elastic:
         self._lost.update({before[rank]: self.rounds for rank in gone})
         for rank in gone:
             warnings.warn(
-                f"rank {rank} of {len(before)} (worker {before[rank]}) is lost after {self.rounds} rounds, and its "
-                f"residual with it; {len(self._names)} workers go on",
+                f"rank {rank} of {len(before)} (worker {before[rank]}) is lost after {self.rounds} rounds, with its residual; "
+                f"{len(self._names)} workers continue",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -13,9 +13,9 @@ from lightning.pytorch.callbacks import BackboneFinetuning, BaseFinetuning
 from .. import _core
 
 _REMEDY = (
-    "Keep requires_grad as it is while training: override freeze_before_training so that it freezes nothing, leave these parameters out of "
-    "configure_optimizers, and let finetune_function add them with optimizer.add_param_group. Or train twice: until then without the "
-    "callback and with the parameters frozen, and then with a new Trainer after requires_grad_()"
+    "Do not change requires_grad during training: let freeze_before_training freeze nothing, leave these parameters out of "
+    "configure_optimizers, and add them in finetune_function with optimizer.add_param_group. Or train twice: first with the parameters "
+    "frozen and without the callback, then with a new Trainer after requires_grad_()"
 )
 
 
@@ -32,15 +32,14 @@ def check_unfreezing(trainer: pl.Trainer, module: pl.LightningModule) -> None:
             epoch = callback.unfreeze_backbone_at_epoch
             if frozen and _reaches(trainer, epoch):
                 raise _core.ConfigError(
-                    f"{type(callback).__name__} unfreezes '{_name(module, frozen[0])}' at epoch {epoch}, and DistributedDataParallel averages "
-                    f"only parameters that require gradients when it wraps the model, before training. {_REMEDY}"
+                    f"{type(callback).__name__} unfreezes '{_name(module, frozen[0])}' at epoch {epoch}, but DistributedDataParallel "
+                    f"averages only parameters that required gradients when it wrapped the model. {_REMEDY}"
                 )
         elif isinstance(callback, BaseFinetuning) and _frozen(module):
             name = _name(module, _frozen(module)[0])
             warnings.warn(
-                f"if {type(callback).__name__} unfreezes a parameter such as '{name}' while training, gradwire will raise an error: "
-                "DistributedDataParallel averages only parameters that require gradients when it wraps the model, before training. "
-                f"{_REMEDY}",
+                f"if {type(callback).__name__} unfreezes a parameter such as '{name}' during training, gradwire will raise an error: "
+                f"DistributedDataParallel averages only parameters that required gradients when it wrapped the model. {_REMEDY}",
                 RuntimeWarning,
                 stacklevel=3,
             )

@@ -63,4 +63,4 @@ def _difference(first: List[Form], other: List[Form], rank: int) -> str:
         if what not in dict(first):
             return f"rank {rank} has the {what} with {form}, and rank 0 does not have it"
     one, two = next((one, two) for (one, _), (two, _) in zip(first, other) if one != two)
-    return f"rank 0 has the {one} where rank {rank} has the {two}: their tensors have different orders"
+    return f"rank 0 has the {one} where rank {rank} has the {two}: their tensors are in different orders"

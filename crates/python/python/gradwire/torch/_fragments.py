@@ -1,5 +1,4 @@
-"""Fragments of a model: groups of layers whose changes are exchanged together, as in Streaming
-DiLoCo."""
+"""Fragments of a model: layers whose changes are exchanged together, as in Streaming DiLoCo."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ def strided(named: Sequence[Named], count: int) -> List[List[Named]]:
         layers.setdefault(_layer(name), []).append((name, parameter))
     if not 1 <= count <= len(layers):
         raise _core.ConfigError(
-            f"fragments={count} is impossible: this model has {len(layers)} layers with parameters to train, from "
-            f"'{next(iter(layers))}' to '{next(reversed(layers))}', and a fragment has at least one; give 1 to {len(layers)}"
+            f"fragments={count} is impossible: this model has {len(layers)} layers with trainable parameters, from '{next(iter(layers))}' "
+            f"to '{next(reversed(layers))}', and a fragment needs at least one; give 1 to {len(layers)}"
         )
     layers_in_order = list(layers.values())
     return [[one for layer in layers_in_order[at::count] for one in layer] for at in range(count)]

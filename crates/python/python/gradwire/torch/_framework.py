@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import Any, Callable, Dict, Mapping, Optional
 
@@ -10,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ._handle import Handle
 from ._mid_step import NO_STATE
+from ._register import register
 from ._tensors import uncompiled
 
 
@@ -20,20 +22,28 @@ def is_single_process(model: Any) -> bool:
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         return False
     warnings.warn(
-        "gradwire compresses nothing, because a single process trains the model; start several, as with "
-        "torchrun --nproc-per-node 2, or remove the callback",
+        "gradwire compresses nothing, because only a single process trains the model; start several, for example with torchrun "
+        "--nproc-per-node 2, or remove the callback",
         RuntimeWarning,
         stacklevel=3,
     )
     return True
 
 
-def with_scaler(compressor: Any, options: Mapping[str, Any], scaler: Optional[Any]) -> Dict[str, Any]:
-    """The options of ``register``, with the framework's ``scaler`` unless another is given, or the
-    compressor is written in Python and takes none."""
-    if scaler is None or "scaler" in options or not isinstance(compressor, str):
-        return dict(options)
-    return {"on_nonfinite": "skip", **options, "scaler": scaler}
+def arguments_of(given: Mapping[str, Any]) -> Dict[str, Any]:
+    """The arguments of ``register`` after the model, among all arguments of a callback: its
+    ``locals()`` in the first line."""
+    _, *names = inspect.signature(register).parameters
+    return {name: given[name] for name in names}
+
+
+def with_scaler(arguments: Mapping[str, Any], scaler: Optional[Any]) -> Dict[str, Any]:
+    """The arguments of ``register``. ``scaler="auto"`` becomes the framework's ``scaler``; a
+    compressor written in Python takes none. With it ``on_nonfinite`` defaults to ``"skip"``."""
+    is_auto = arguments["scaler"] == "auto"
+    taken = scaler if is_auto and isinstance(arguments["compressor"], str) else None
+    on_nonfinite = arguments["on_nonfinite"] or ("error" if taken is None else "skip")
+    return {**arguments, "scaler": taken if is_auto else arguments["scaler"], "on_nonfinite": on_nonfinite}
 
 
 def load(handle: Handle, read: Callable[[], Optional[Any]], where: str) -> None:

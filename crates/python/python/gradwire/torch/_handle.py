@@ -84,7 +84,7 @@ class Handle(Exchanging):
     def _suggest_skipping(self) -> None:
         """Makes errors about gradients that are not finite suggest ``on_nonfinite="skip"``, if that
         is possible."""
-        self._reducer.nonfinite_remedy = '; with on_nonfinite="skip" and scaler=, the GradScaler, all ranks skip such steps'
+        self._reducer.nonfinite_remedy = '; to skip such steps on all ranks, pass on_nonfinite="skip" and scaler=, the GradScaler'
 
     def _begin(self) -> None:
         """Begins a step."""
@@ -154,9 +154,9 @@ class Handle(Exchanging):
         """The state of this rank: residuals and the number of steps.
 
         Every rank saves its own state. Its key contains the rank, so distributed checkpoints keep
-        the states of all ranks. A rank loads its own state again: in an FSDP2 job on a mesh of two
-        dimensions, ranks must keep their places. With ``all_ranks=True``, each rank returns the
-        states of all ranks, which are sent over the network; all ranks must call it at the same
+        the states of all ranks. A rank must load its own state again, so in an FSDP2 job on a mesh
+        of two dimensions ranks must keep their places. With ``all_ranks=True``, each rank returns
+        the states of all ranks, which are sent over the network; all ranks must call it at the same
         time.
 
         Call it between two steps. A thread that does not train waits for the end of a step. In the
@@ -166,8 +166,8 @@ class Handle(Exchanging):
         """
         if all_ranks and self._has_replicas:
             raise _core.ConfigError(
-                f"this rank exchanges gradients with {self._reducer.size} of the ranks that train the model, so that it cannot have "
-                "the states of all; save the state of each rank, with torch.distributed.checkpoint or in a file of its own"
+                f"this rank exchanges gradients with {self._reducer.size} of the ranks that train the model, so it cannot collect the "
+                "states of all; save each rank's state with torch.distributed.checkpoint or in its own file"
             )
         try:
             with self._stepping.between_steps(all_ranks, self._reducer.deadline):

@@ -106,7 +106,7 @@ class Hook(Handle):
         frozen = [(name, p) for name, p in module.named_parameters() if not p.requires_grad and name not in ignored]
         self._frozen = [(plain(name), parameter) for name, parameter in frozen]
         # The messages of a bucket by its parameters.
-        self._groups: Dict[Key, List[Part]] = {}
+        self._parts_by_key: Dict[Key, List[Part]] = {}
         self._staging: Dict[torch.device, Staging] = {}
         # The backward pass of the present step, and the buckets that it has submitted.
         self._pass = -1
@@ -177,19 +177,19 @@ class Hook(Handle):
         for name, parameter in self._frozen:
             if parameter.requires_grad:
                 raise _core.ConfigError(
-                    f"'{name}' requires gradients now, and did not when the model was wrapped, so that DistributedDataParallel does not "
-                    "average them; unfreeze it before the model is wrapped, and give it to the optimizer when it is to be trained "
+                    f"'{name}' requires gradients now but did not when the model was wrapped, so DistributedDataParallel does not average "
+                    "its gradient; unfreeze it before you wrap the model, and add it to the optimizer when it should be trained "
                     "(optimizer.add_param_group), or wrap the model and register again after unfreezing"
                 )
         if torch._C._current_graph_task_id() == -1 and self._reducer.votes:
             raise _core.ConfigError(
-                f"'{self._reducer.spec}' averages by votes, and the zeros of a rank without data would vote; give all ranks the same number "
-                "of batches in place of torch.distributed.algorithms.Join, or use another compressor, such as efsignsgd"
+                f"'{self._reducer.spec}' averages by votes, and the zeros of a rank without data would vote; give all ranks the same "
+                "number of batches instead of using torch.distributed.algorithms.Join, or use another compressor, such as efsignsgd"
             )
         model = self._caller()
         if model is not None and model._join_config.enable and not getattr(model, "_divide_by_initial_world_size", True):
             raise _core.ConfigError(
-                "gradwire averages over all ranks, with zeros of those without data; leave out divide_by_initial_world_size=False of Join"
+                "gradwire averages over all ranks, and ranks without data count as zeros; leave out divide_by_initial_world_size=False in Join"
             )
 
     def average(self, bucket: Any) -> Future:
@@ -223,7 +223,7 @@ class Hook(Handle):
         return False
 
     def _submit(self, bucket: Any) -> Future:
-        """Has a bucket averaged."""
+        """Starts to average a bucket; returns its future."""
         number = len(self._submitted)
         self._submitted.append(key_of(bucket))
         whole, scale = bucket.buffer(), self._scale
@@ -244,8 +244,8 @@ class Hook(Handle):
         return joined(futures, whole)
 
     def _warn_of_toggled(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Warns once if a parameter is not trained in this step, such as the generator's in a step
-        of the discriminator, and its residual is lost."""
+        """Warns once if this step loses a residual, because its parameter is not trained in it: for
+        example, a parameter of the generator in a step of the discriminator."""
         if self._warned_of_toggled or all(parameter.requires_grad for parameter in parameters):
             return
         keeps = self._custom.has_feedback if self._custom is not None else any(map(has_error_feedback, self._reducer.specs(self._step - 1)))
@@ -254,17 +254,18 @@ class Hook(Handle):
         self._warned_of_toggled = True
         name = next(self._names[id(parameter)] for parameter in parameters if not parameter.requires_grad)
         warnings.warn(
-            f"'{name}' does not require gradients in this step. DistributedDataParallel throws its average away, and with it what this step "
-            "sends of its residual; use a compressor without error feedback, such as eden, or a DistributedDataParallel for the parameters "
-            "of each optimizer",
+            f"'{name}' does not require gradients in this step. DistributedDataParallel discards its average, so the part of its residual "
+            "that this step sends is lost; use a compressor without error feedback, such as eden, or wrap the parameters of each "
+            "optimizer in their own DistributedDataParallel",
             RuntimeWarning,
             stacklevel=2,
         )
 
     def _average(self, number: Tuple[int, int], part: Part, tensor: torch.Tensor, scale: Scale) -> Future:
-        """Averages the gradients of a message: the second number in the first bucket."""
+        """Averages the gradients of a message. ``number`` has the number of the bucket in the step,
+        and the number of the message in the bucket."""
         if self._device is not None:
-            return self._device.average(part.group, self._step - 1, part.names, tensor, scale)
+            return self._device.average(part.tensor_group, self._step - 1, part.names, tensor, scale)
         if tensor.device.type == "cuda":
             staging = self._staging.get(tensor.device)
             if staging is None:
@@ -274,14 +275,14 @@ class Hook(Handle):
         else:
             future, values, ready, left = Future(), tensor, None, float(scale)
             done = partial(future.set_result, tensor)
-        self._reducer.average(part.group, self._step - 1, buffer(values, "a bucket"), done, scale=left, ready=ready)
+        self._reducer.average(part.tensor_group, self._step - 1, buffer(values, "a bucket"), done, scale=left, ready=ready)
         return future
 
     def _parts(self, bucket: Any, tensor: torch.Tensor) -> List[Part]:
         """The messages of a bucket. Before DistributedDataParallel has seen the order of gradients,
         the whole model may be one bucket."""
         parameters, key = bucket.parameters(), key_of(bucket)
-        parts = self._groups.get(key)
+        parts = self._parts_by_key.get(key)
         if parts is None:
             self._check_known(parameters)
             ends = ends_of(parameters)
@@ -294,8 +295,8 @@ class Hook(Handle):
             parts = []
             for places in shared(end - start for start, end in zip(ends, ends[1:])):
                 names = [self._names[id(parameter)] for parameter in parameters[places]]
-                parts.append(Part(self._reducer.group(names), names, slice(ends[places.start], ends[places.stop])))
-            self._groups[key] = parts
+                parts.append(Part(self._reducer.tensor_group(names), names, slice(ends[places.start], ends[places.stop])))
+            self._parts_by_key[key] = parts
         return parts
 
     def _check_known(self, parameters: Sequence[torch.Tensor]) -> None:
@@ -332,12 +333,12 @@ hook.__annotations__ = {"bucket": torch.distributed.GradBucket, "return": Future
 
 
 def _check(options: Options, arguments: Mapping[str, Any]) -> None:
-    """Refuses arguments of ``Hook`` that cannot be combined, and an optimizer that is no
+    """Refuses arguments of ``Hook`` that cannot be combined, and an optimizer other than
     ``OneBitAdam``."""
     optimizer = arguments["optimizer"]
     if optimizer is not None and not isinstance(optimizer, OneBitAdam):
         raise _core.ConfigError(
-            f"the optimizer is a {type(optimizer).__name__}, not gradwire.torch.OneBitAdam; others need not be given"
+            f"the optimizer is a {type(optimizer).__name__}, not gradwire.torch.OneBitAdam; omit optimizer= for any other"
         )
     check_given(options.compressor)
     if not isinstance(options.compressor, str):

@@ -41,9 +41,9 @@ class Joining(Joinable):
         """
         if config.enable and not config.is_first_joinable:
             raise _core.ConfigError(
-                "LocalSteps is not the first object in Join([...]): Join asks only the first whether ranks go on, once in a round, and the "
-                "others may begin theirs at other steps. Train in a block 'with torch.distributed.algorithms.Join([steps]):' with one "
-                "LocalSteps and nothing else"
+                "LocalSteps is not the first object in Join([...]). Join asks only its first object, once per round, whether ranks go "
+                "on, and other objects may begin rounds at other steps; train in a block 'with "
+                "torch.distributed.algorithms.Join([steps]):' with one LocalSteps and nothing else"
             )
         self._join_config = config
 

@@ -98,7 +98,7 @@ class MeasuredLink:
 
     def post(self, bucket: Sequence[int]) -> None:
         """Sends a message that carries almost nothing, in the background, in place of a bucket."""
-        self._reducer.average(self._reducer.group([str(_SMALL)]), self._next(), buffer(self._values[_SMALL]))
+        self._reducer.average(self._reducer.tensor_group([str(_SMALL)]), self._next(), buffer(self._values[_SMALL]))
 
     def wait(self) -> None:
         """Waits until all such messages are exchanged."""
@@ -133,9 +133,9 @@ class MeasuredLink:
         return self._step
 
     def _exchange(self, size: int) -> None:
-        group = self._reducer.group([str(size)])
+        tensor_group = self._reducer.tensor_group([str(size)])
         # `int` does nothing: the values live as long as this object.
-        self._reducer.average(group, self._next(), buffer(self._values[size]), int)
+        self._reducer.average(tensor_group, self._next(), buffer(self._values[size]), int)
         self._reducer.wait()
 
     def _all_reduce(self, size: int) -> None:

@@ -50,11 +50,11 @@ class LocalSteps(Exchanging, OptimizerProxy):
     ``threads`` may differ. All ranks start from rank 0's parameters and buffers. In each round a
     rank sends the compressed change of its parameters since the last round, and all ranks continue
     from the common parameters. Compressors with error feedback use it; ``eden``, the default, has
-    none. All ranks must take the same number of steps. Only in a block
-    ``with torch.distributed.algorithms.Join([steps]):`` may ranks have different numbers of
-    batches. A rank without further batches then takes part in the rounds of the others, with a
-    change of zero after its last step. It ends with their parameters and ``completed_steps``. The
-    block takes one ``LocalSteps`` and nothing else.
+    none. All ranks must take the same number of steps, except in a block
+    ``with torch.distributed.algorithms.Join([steps]):``. There, a rank without further batches
+    takes part in the rounds of the others: first with the change of its last steps, then with a
+    change of zero. It ends with their parameters and ``completed_steps``. The block takes one
+    ``LocalSteps`` and nothing else.
 
     Schedules count steps, not rounds: the last step of a round determines its stage. The stages of
     a schedule may differ in ``every``, as in ``eden:every=25 until 3000 then eden:every=100``. A
@@ -63,8 +63,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
 
     The common parameters are kept in main memory in float32, four bytes per element. A model of
     16-bit floats continues from their rounded values; changes too small for its type still add up
-    over rounds. If the change of a parameter is not finite, this is an error, because skipping a
-    step cannot repair the parameters.
+    over rounds. A change that is not finite is an error: skipping a round cannot repair parameters.
 
     Learning rate schedulers and ``GradScaler`` accept it as an optimizer: it has the
     ``param_groups`` and ``state`` of the local optimizer. Its saved state contains the state of the
@@ -82,18 +81,17 @@ class LocalSteps(Exchanging, OptimizerProxy):
             mean change as the negative of a gradient, such as ``Nesterov(lr=0.7)`` or
             ``partial(torch.optim.Adam, lr=1e-3)``. Default: ``None``, the mean change is added to
             the common parameters
-        sync_until: the number of first steps that are rounds of one step each (post-local SGD).
-            Default: 0
+        sync_until: the number of steps at the start of the run that are rounds of one step each
+            (post-local SGD). Default: 0
         mask: set the local momentum of the sent elements to zero, as in sparse binary compression.
             Default: ``True``
         median_clip: if the norm of a change exceeds the median norm of all workers' changes, scale
             the change down to it (SparseLoCo). Default: ``False``
-        buffers: the value of buffers that training changes, such as running means, after a round,
-            once in ``every`` steps. ``"first"``: the value of rank 0, as with
-            DistributedDataParallel. ``"mean"``: the mean over ranks, which suits running means, but
-            not queues and counters (integers have the value of rank 0). ``"own"``: they stay
-            different. Default: ``"first"``
-        fragments: the number of groups into which the layers of the model are divided, from 1. Each
+        buffers: the values that a round gives to buffers that training changes, such as running
+            means. ``"first"``: the values of rank 0, as with DistributedDataParallel. ``"mean"``:
+            the mean over ranks, which suits running means, but not queues and counters (integers
+            have the value of rank 0). ``"own"``: they stay different. Default: ``"first"``
+        fragments: the number of parts into which the layers of the model are divided, from 1. Each
             is exchanged once in ``every`` steps, one after the other. Default: 1
         fragment_sync_delay: the number of steps, below ``every // fragments``, that training goes
             on while a fragment is exchanged. Then the fragment's parameters become the common ones,
@@ -243,7 +241,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
         not average them.
         """
         if self._attached:
-            raise _core.ConfigError("rounds follow the local optimizer since attach(); call step() of the local optimizer")
+            raise _core.ConfigError("after attach(), rounds follow the local optimizer; call its step() instead")
         self._begin()
         try:
             loss = self._step_of_optimizer(closure)
@@ -294,7 +292,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
         """Begins a local step; see ``Stepping.begin`` for ``local``."""
         if len(_local_optimizer.parameters(self._optimizer)) != self._parameters:
             raise _core.ConfigError(
-                "the local optimizer has other parameters than when LocalSteps was created, and rounds would not average them; "
+                "the local optimizer has other parameters than when LocalSteps was created, and rounds would not average all of them; "
                 "create LocalSteps again"
             )
         self._stepping.begin(local)
@@ -359,7 +357,9 @@ class LocalSteps(Exchanging, OptimizerProxy):
         Raises ``ConfigError`` with ``lighthouse``, and for compressors that average by votes.
         """
         if self._elastic is not None:
-            raise _core.ConfigError("with lighthouse workers come and go, and Join is not needed; a worker without further batches calls close()")
+            raise _core.ConfigError(
+                "with lighthouse, workers may leave at any time, so Join is not needed; call close() on a worker without further batches"
+            )
         if self._replica.reducer.votes:
             raise _core.ConfigError(
                 f"'{self._spec}' averages by votes, and under Join the zeros of a rank without further batches would vote; use another compressor, "
@@ -398,8 +398,8 @@ class LocalSteps(Exchanging, OptimizerProxy):
             # A worker that joins after this round does not send its state, and a lost one would end
             # the run of the others.
             raise _core.ConfigError(
-                "with lighthouse workers come and go, so that not all can be asked for their states; save that of each in a file of its own, "
-                "and pass load_state_dict the list of them"
+                "with lighthouse, workers come and go, so no worker can collect the states of all; save each worker's state in its own "
+                "file, and pass the list of all states to load_state_dict"
             )
         with self._stepping.between_steps(all_ranks, self._replica.reducer.deadline):
             return self._states.pack(all_ranks)

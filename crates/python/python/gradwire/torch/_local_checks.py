@@ -18,7 +18,7 @@ def check_model(model: torch.nn.Module, optimizer: torch.optim.Optimizer, option
     """Refuses options that are impossible, and models that local steps cannot train."""
     if not isinstance(model, torch.nn.Module) or not hasattr(optimizer, "param_groups"):
         given = f"{type(model).__name__} and {type(optimizer).__name__}"
-        raise _core.ConfigError(f"LocalSteps takes a model and its optimizer, and got {given}; write LocalSteps(model, optimizer)")
+        raise _core.ConfigError(f"LocalSteps takes a model and its optimizer, but got {given}; write LocalSteps(model, optimizer)")
     options.check()
     check_unwrapped(model)
     check_whole([*model.named_parameters(), *model.named_buffers()])

@@ -46,11 +46,11 @@ def saved(states: Sequence[State], own: str, optimizer: torch.optim.Optimizer) -
         _saved.need(loaded, ["state"])
     except Exception as error:
         raise _core.StateError(
-            f"the local optimizer in the state cannot be read: {error!r}; load another checkpoint, or allow the classes of its state by "
+            f"the local optimizer in the state cannot be read: {error!r}; load another checkpoint, or allow the classes of its state with "
             "torch.serialization.add_safe_globals"
         ) from error
     if groups != [len(group["params"]) for group in optimizer.param_groups]:
-        raise _core.StateError("the saved local optimizer has other parameter groups; create it with the same ones")
+        raise _core.StateError("the saved local optimizer has different parameter groups; create the optimizer with the same groups")
     return loaded
 
 
@@ -76,8 +76,8 @@ def warn_of_another_rank(states: Sequence[State], own: str, without_residual: bo
     if lost:
         [rank] = states[0]["exchange"]
         warnings.warn(
-            f"the checkpoint has the state of LocalSteps of {rank} alone, and this is {own}: {', and '.join(lost)}. To resume exactly, save a "
-            "file for each rank, or the state of steps.all_ranks, which all ranks must ask for at the same time",
+            f"the checkpoint contains the state of LocalSteps only for {rank}, and this is {own}: {', and '.join(lost)}. To resume "
+            "exactly, save a file for each rank, or save steps.all_ranks.state_dict(), which all ranks must call at the same time",
             RuntimeWarning,
             stacklevel=5,
         )
@@ -88,8 +88,8 @@ def check_kind(states: Sequence[Any]) -> None:
     for state in states:
         if isinstance(state, Mapping) and "gradwire" not in state and "param_groups" in state:
             raise _core.StateError(
-                "this is the state of an optimizer that was saved without LocalSteps; load it into the local optimizer, before LocalSteps "
-                "is created"
+                "this is the state of an optimizer that was saved without LocalSteps; load it into the local optimizer before you create "
+                "LocalSteps"
             )
 
 
@@ -132,7 +132,7 @@ def refuse_distributed_checkpoint() -> None:
         frame = frame.f_back
     if frame.f_globals.get("__name__") == _STATE_DICT:
         raise _core.ConfigError(
-            "get_optimizer_state_dict, set_optimizer_state_dict, get_state_dict and set_state_dict take LocalSteps for a plain optimizer, would "
-            "take a step with it, and lose what it keeps beside moments; pass them the local optimizer, and save steps.state_dict() beside what "
-            "they return"
+            "get_optimizer_state_dict, set_optimizer_state_dict, get_state_dict and set_state_dict treat LocalSteps as a plain "
+            "optimizer: they would take a step, and save only the moments; pass the local optimizer to them, and save steps.state_dict() "
+            "in addition"
         )

@@ -40,10 +40,10 @@ class LocalOptions(Options):
         whole_number("fragment_sync_delay", self.fragment_sync_delay)
         alpha = self.fragment_update_alpha
         if alpha is not None and not (isinstance(alpha, Real) and 0.0 <= alpha < 1.0):
-            raise _core.ConfigError(f"fragment_update_alpha={alpha!r} is impossible; give a number from 0, below 1")
+            raise _core.ConfigError(f"fragment_update_alpha={alpha!r} is out of range; give a number from 0 to below 1")
         if alpha is not None and self.fragment_sync_delay == 0:
             raise _core.ConfigError(
-                "fragment_update_alpha mixes parameters after a delay, and there is none; give fragment_sync_delay, or leave it out"
+                "fragment_update_alpha mixes parameters after a delay, but fragment_sync_delay is 0; give a delay, or leave out fragment_update_alpha"
             )
         check_outer(self.outer)
         self._check_workers()
@@ -54,21 +54,21 @@ class LocalOptions(Options):
         """Refuses options that need ``lighthouse``, or cannot be combined with it."""
         if self.lighthouse is None:
             if self.min_workers is not None:
-                raise _core.ConfigError("min_workers needs lighthouse, the address of torchft_lighthouse, as http://host:port")
+                raise _core.ConfigError("min_workers needs lighthouse; pass the address of torchft_lighthouse, such as http://host:port")
             return
         if (self.fragments, self.fragment_sync_delay, self.fragment_update_alpha) != (1, 0, None):
             raise _core.ConfigError(
-                "with lighthouse a round has the whole model at once; remove fragments, fragment_sync_delay and fragment_update_alpha"
+                "with lighthouse, a round exchanges the whole model at once; remove fragments, fragment_sync_delay and fragment_update_alpha"
             )
         if self.uses_ef21():
             raise _core.ConfigError(
-                "with lighthouse ef=ef21 is impossible: the sum of changes contains those of lost workers; use ef=on"
+                "with lighthouse, ef=ef21 cannot work: its sum of changes would contain the changes of lost workers; use ef=on"
             )
         if self.min_workers is not None and whole_number("min_workers", self.min_workers) < 1:
             raise _core.ConfigError(f"min_workers={self.min_workers} is too small; a round has at least 1 worker")
         # The state of a rank must not depend on the group's other ranks.
         if self.exchange not in ("auto", "all-gather"):
-            raise _core.ConfigError(f"with lighthouse the exchange is all-gather, not {self.exchange!r}; remove exchange")
+            raise _core.ConfigError(f"with lighthouse, the exchange is all-gather, not {self.exchange!r}; remove exchange")
 
     def resolved(self) -> LocalOptions:
         """These options with the exchange that ``lighthouse`` needs."""
@@ -81,18 +81,19 @@ class LocalOptions(Options):
             return
         if self.lighthouse is not None:
             raise _core.ConfigError(
-                f"'{self.compressor}' averages by votes, and with lighthouse a round may have workers without local steps, whose zeros would "
-                "vote; use another compressor, such as efsignsgd"
+                f"'{self.compressor}' averages by votes, and with lighthouse, a round may have workers without local steps, whose zeros "
+                "would vote; use another compressor, such as efsignsgd"
             )
         raise _core.ConfigError(
-            f"'{self.compressor}' averages by votes, which are +1 or -1, and without outer would change each weight by 1; give an outer "
-            "optimizer with a small rate, such as outer=partial(torch.optim.SGD, lr=1e-3), or use another compressor, such as efsignsgd"
+            f"'{self.compressor}' averages by votes of +1 or -1, so without outer each round would change every weight by 1; give an "
+            "outer optimizer with a small learning rate, such as outer=partial(torch.optim.SGD, lr=1e-3), or use another compressor, "
+            "such as efsignsgd"
         )
 
 
 def refuse_scaler() -> None:
     """Raises ``ConfigError`` for the arguments of ``register`` that skip steps."""
     raise _core.ConfigError(
-        "LocalSteps does not support scaler and on_nonfinite: skipping a round does not repair parameters that "
-        "are not finite; skip the local step that overflows"
+        "LocalSteps supports neither scaler nor on_nonfinite: skipping a round cannot repair parameters that are not finite; skip the "
+        "local step that overflows"
     )

@@ -116,21 +116,21 @@ class LocalStates:
         first, parts = _saved.merged(states, "local", replica.reducer.size, _ENTRIES)
         if first["common"].shape != replica.common.shape:
             raise _core.StateError(
-                f"the state has {first['common'].numel()} parameters, and the model has {replica.common.numel()}; LocalSteps resumes only "
-                "with the model that was saved"
+                f"the state has {first['common'].numel()} elements, but the model has {replica.common.numel()}; LocalSteps resumes only "
+                "the model that was saved"
             )
         outer = _whole(first["outer"])
         check_saved(outer, replica.outer)
         fragments = first["fragments"]
         if fragments != replica.fragments:
             raise _core.StateError(
-                f"the state was saved with fragments={fragments}, and this run has {replica.fragments}; use the same number"
+                f"the state was saved with fragments={fragments}, but this run has {replica.fragments}; use the same number"
             )
         try:
             pending = self._rounds.unpack(_whole(first["pending"]), self._sent(states))
         except Exception as error:
             raise _core.StateError(
-                f"the exchange under way in the state is damaged: {error!r}; load another checkpoint"
+                f"the unfinished exchange in the state is damaged: {error!r}; load another checkpoint"
             ) from error
         step = first["step"]
         optimizer = _local_optimizer.saved(states, _states.rank_key(replica.reducer), replica.optimizer)

@@ -74,7 +74,7 @@ def _is_sparse(spec: str) -> bool:
     values = torch.randn(4096, generator=torch.Generator("cpu").manual_seed(0), device="cpu")
     reducer = Options(spec, raw_below=0).reducer_alone([("tensor", values.view(64, 64))])
     try:
-        reducer.average(reducer.group(["tensor"]), 0, buffer(values))
+        reducer.average(reducer.tensor_group(["tensor"]), 0, buffer(values))
         reducer.wait()
         return reducer.sent("tensor") is not None
     finally:
@@ -96,13 +96,13 @@ def check_maskable(optimizer: Any, named: Sequence[Tuple[str, torch.Tensor]]) ->
         return
     for (name, up), (_, down) in zip(*moved):
         if not torch.equal(up, down):
-            raise _refusal(optimizer, f"of '{name}' is not in {' or '.join(_MOMENTA)}, the states that are set to zero")
+            raise _refusal(optimizer, f"of '{name}' is not in {' or '.join(_MOMENTA)}, the only states that gradwire sets to zero")
 
 
 def _refusal(optimizer: Any, reason: str) -> _core.ConfigError:
     return _core.ConfigError(
-        f"the momentum of {type(optimizer).__name__} {reason}; pass mask=False, which keeps the momentum of elements that were sent, or take "
-        "another optimizer"
+        f"the momentum of {type(optimizer).__name__} {reason}; pass mask=False to keep the momentum of sent elements, or use another "
+        "optimizer"
     )
 
 
@@ -139,10 +139,10 @@ def _twin(optimizer: Any, names: Dict[int, str]) -> Tuple[Any, List[Tuple[str, t
     """A copy of an optimizer as before its first step, and the parameters that the copy trains,
     with names.
 
-    The parameters of the copy are new and small. Each stands for all parameters of a group with the
-    same type, device and small shape, and has the name of the first. Parameters that are not in
-    ``names`` have their own stand-in with an empty name, because their momentum is never set to
-    zero.
+    The parameters of the copy are new and small. Each stands for all parameters of a parameter
+    group with the same type, device and small shape, and has the name of the first. Parameters that
+    are not in ``names`` have their own stand-in with an empty name, because their momentum is never
+    set to zero.
     """
     memo: Dict[int, Any] = {}
     stand_ins: Dict[Any, Tuple[str, torch.nn.Parameter]] = {}

@@ -170,8 +170,8 @@ class Membership(OfOneProcess):
             left = until - time.monotonic()
             if left <= 0:
                 raise _core.DeadlineError(
-                    f"the lighthouse at {self._lighthouse} found no group of at least {self._least} workers for this one "
-                    f"within {seconds:g} s; start more workers, or raise the deadline above the time of a round"
+                    f"the lighthouse at {self._lighthouse} did not find {self._least} workers, this one included, within {seconds:g} s; "
+                    "start more workers, or raise the deadline above the duration of a round"
                 )
             quorum = self._ask(record, left if patient else min(left, _ASK_AGAIN))
             if quorum is None:
@@ -207,8 +207,7 @@ class Membership(OfOneProcess):
         own, latest = names.index(self.name), records[reference(records)]
         if records[own].config != latest.config:
             raise _core.ConfigError(
-                "this worker was started with another model or other arguments than the workers of the run; start all "
-                "with the same"
+                "this worker's model or arguments differ from those of the run; start all workers with the same model and arguments"
             )
         chosen = admitted(records, self._least)
         if own not in chosen:

@@ -1,4 +1,4 @@
-"""Cuts the tensors of a model into groups that share a message."""
+"""Cuts the tensors of a model into parts that share a message."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ MOST_ELEMENTS = 1 << 28
 
 
 def shared(sizes: Iterable[int]) -> Iterator[slice]:
-    """Cuts a sequence of tensors with these numbers of elements into groups that share a message,
-    as slices of the sequence."""
+    """Cuts a sequence of tensors with these numbers of elements into parts that share a message, as
+    slices of the sequence."""
     start = end = elements = 0
     for size in sizes:
         if end > start and elements + size > MOST_ELEMENTS:

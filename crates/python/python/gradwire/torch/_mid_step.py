@@ -79,8 +79,8 @@ class Stepping:
         thread = threading.get_ident()
         if all_ranks and (thread != self._trainer or in_signal_handler()):
             raise MidStepError(
-                "the states of all ranks must be those after the same step, and a signal handler, or a thread that does not train, cannot know in "
-                "which step the other ranks are; set a flag, and call state_dict on all ranks after the step"
+                "all ranks must save their states after the same step, but a signal handler, or a thread that does not train, cannot "
+                "know which step the other ranks are in; set a flag, and call state_dict on all ranks after the step"
             )
         with self._changed:
             waits = thread not in (self._trainer, self._stepper) and torch._C._current_graph_task_id() == -1
@@ -89,10 +89,10 @@ class Stepping:
             if thread == self._stepper and not in_signal_handler():
                 self.abandon_local()
             if self._in_step or torch._C._current_graph_task_id() != -1:
-                what = "a step that failed" if self._failed else "a step under way, or one that an error ended"
+                what = "a step that failed" if self._failed else "a step that is still running, or that an error ended,"
                 raise MidStepError(
-                    f"{what} has changed a part of the residuals, so that they are of no step; call state_dict between two steps: in a signal "
-                    "handler set a flag, and save after the step"
+                    f"{what} has changed some of the residuals, so they do not belong to one step; call state_dict between two steps. In "
+                    "a signal handler, set a flag and save after the step"
                 )
             yield
 

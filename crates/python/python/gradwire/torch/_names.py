@@ -60,8 +60,8 @@ class _Names:
         found = [(name, parameter) for name, parameter in self._named if expression.fullmatch(name)]
         if found and not any(parameter.requires_grad for _, parameter in found):
             raise _core.ConfigError(
-                f"rule '{rule}' matches no tensor of the model that requires gradients; '{found[0][0]}' is frozen: remove the rule, or "
-                "call requires_grad_() before"
+                f"rule '{rule}' matches no tensor that requires gradients: '{found[0][0]}' is frozen; remove the rule, or call "
+                "requires_grad_() first"
             )
         tied = [f"{name} -> {spec}" for name in self.tied(expression.fullmatch)]
         # The reducer refuses a rule that matches none of the names that it knows.

@@ -62,10 +62,10 @@ class OneBitAdam(torch.optim.Optimizer):
         if whole_number("freeze", freeze) < 1:
             raise _core.ConfigError(f"freeze={freeze} is too small; second moments need at least 1 step")
         if not all(0.0 <= beta < 1.0 for beta in betas):
-            raise _core.ConfigError(f"betas={betas} are impossible; give two numbers from 0, below 1")
+            raise _core.ConfigError(f"betas={betas} are out of range; give two numbers from 0 to below 1")
         for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
             if not value >= 0.0:
-                raise _core.ConfigError(f"{name}={value} is impossible; give a number from 0")
+                raise _core.ConfigError(f"{name}={value} is out of range; give a number of at least 0")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self._freeze = freeze
         # The parameters whose momentum was exchanged since the last step.
@@ -118,14 +118,13 @@ class OneBitAdam(torch.optim.Optimizer):
         """Refuses to exchange momentum without a gradient of this rank, or twice in a step."""
         if torch._C._current_graph_task_id() == -1:
             raise _core.ConfigError(
-                "OneBitAdam does not support torch.distributed.algorithms.Join after its freeze: a rank without data has "
-                "no gradient to make momentum of; give all ranks the same number of batches"
+                "OneBitAdam does not support torch.distributed.algorithms.Join after its freeze: a rank without data has no gradient for "
+                "its momentum; give all ranks the same number of batches"
             )
         if parameter in self._exchanged:
             raise _core.ConfigError(
-                "OneBitAdam has exchanged momentum already since its last step, and a second backward pass would add to "
-                "it; run all backward passes of a step but the last under model.no_sync(), and call optimizer.zero_grad() "
-                "where you leave out a step"
+                "OneBitAdam has already exchanged momentum since its last step, and a second backward pass would add to it; run all but "
+                "the last backward pass of a step under model.no_sync(), and call optimizer.zero_grad() if you skip a step"
             )
 
     @torch.no_grad()
@@ -142,7 +141,7 @@ class OneBitAdam(torch.optim.Optimizer):
         if not self._exchanged and not self._warned and self._should_exchange():
             self._warned = True
             warnings.warn(
-                "OneBitAdam took a step after its freeze, and no momentum was exchanged, at most gradients; give the optimizer to "
+                "OneBitAdam took a step after its freeze, but ranks exchanged no momentum before it; pass the optimizer to "
                 "gradwire.torch.register(model, ..., optimizer=optimizer)",
                 stacklevel=2,
             )

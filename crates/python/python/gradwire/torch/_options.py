@@ -149,15 +149,15 @@ def check_given(compressor: Any) -> None:
     """Refuses ``None``, the value of ``Advice.compressor`` if compression does not pay."""
     if compressor is None:
         raise _core.ConfigError(
-            "compressor is None: if this is Advice.compressor, compression does not pay, and training needs no gradwire; pass 'none' to send everything "
-            "uncompressed"
+            "compressor is None: if this is Advice.compressor, compression does not pay, and you can train without gradwire; pass 'none' "
+            "to send everything uncompressed"
         )
 
 
 def check_flag(name: str, value: Any) -> None:
     """Refuses an argument that is neither ``True`` nor ``False``."""
     if not isinstance(value, bool):
-        raise _core.ConfigError(f"{name}={value!r} is neither True nor False; give one of them")
+        raise _core.ConfigError(f"{name}={value!r} is neither True nor False; give True or False")
 
 
 def seconds_of(deadline: Any) -> float:
@@ -180,7 +180,7 @@ def strings(name: str, values: Any) -> List[str]:
     found = listed(name, values)
     for one in found:
         if not isinstance(one, str):
-            raise _core.ConfigError(f"{name} contains {one!r}, which is no string; give a list of strings")
+            raise _core.ConfigError(f"{name} contains {one!r}, which is not a string; give a list of strings")
     return found
 
 

@@ -31,7 +31,7 @@ class Nesterov:
 def check_outer(outer: Optional[Any]) -> None:
     """Refuses an argument that does not make an optimizer."""
     if outer is Nesterov or (outer is not None and not callable(outer)):
-        raise _core.ConfigError("outer makes an optimizer of parameters, as outer=gradwire.torch.Nesterov(lr=0.7) does")
+        raise _core.ConfigError("outer must be a function that takes parameters and returns an optimizer, such as gradwire.torch.Nesterov(lr=0.7)")
 
 
 def settings_of(outer: Optional[torch.optim.Optimizer]) -> Optional[str]:
@@ -54,4 +54,4 @@ def check_saved(saved: Optional[Dict[str, Any]], outer: Optional[torch.optim.Opt
         _saved.need(saved["state"], ["state"])
         groups = [len(group["params"]) for group in saved["state"]["param_groups"]]
         if groups != [len(group["params"]) for group in outer.param_groups]:
-            raise _core.StateError("the saved outer optimizer has other parameter groups; use the same ones")
+            raise _core.StateError("the saved outer optimizer has different parameter groups; use the same groups")

@@ -36,8 +36,9 @@ class Progress:
             return
         work = self._elements * max(recorded, 2) * ranks * trials * _SECONDS_AN_ELEMENT
         self._line(
-            f"it takes {steps} training steps of {self._elements / 1e6:.1f} million parameters; then trials of {trials} compressors between "
-            f"{ranks} ranks, about {_duration(work / max(1, min(ranks, cores)))}; and up to {memory / 1e9:.1f} GB of memory in addition to training"
+            f"runs {steps} training steps of {self._elements / 1e6:.1f} million parameters, then trials of {trials} compressors "
+            f"between {ranks} ranks (about {_duration(work / max(1, min(ranks, cores)))}), and takes up to {memory / 1e9:.1f} GB of memory in "
+            "addition to training"
         )
 
     def step(self, done: int, steps: int) -> None:

@@ -67,7 +67,7 @@ class Recording:
             for index, mark in marks.items():
                 ready[index].append(clock.between(start, mark))
         if not any(ready):
-            raise _core.ConfigError("the step computed no gradients of this model; let it run forward and backward pass")
+            raise _core.ConfigError("step() computed no gradients of this model; it must run a forward and a backward pass")
         all_totals = ranks.slowest(totals)
         own, slowest = statistics.median(totals), statistics.median(all_totals)
         # How much a timed step varies.
@@ -174,8 +174,8 @@ class Recording:
         name, parameter = self.named[index]
         if parameter.grad is None:
             raise _core.ConfigError(
-                f"the gradient of '{name}' was removed as soon as it was ready, as by an optimizer that steps in the backward pass; its steps "
-                "cannot wait for averages, so call optimizer.step() after the backward pass"
+                f"the gradient of '{name}' was removed as soon as it was ready. If an optimizer steps in the backward pass, it cannot "
+                "wait for averages; call optimizer.step() after the backward pass"
             )
         return parameter.grad.detach()
 

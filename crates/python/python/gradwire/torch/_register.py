@@ -57,8 +57,8 @@ def register(
         deadline: the longest wait for another rank, in seconds, above 0, at most 86,400. Work that
             a rank does alone, such as an evaluation, must take less. Default: 300.0
         on_nonfinite: ``"error"``, or ``"skip"``: all ranks skip a step in which the gradients of a
-            rank contain NaN or infinity. Residuals then do not change. Gradients become NaN from
-            the bucket with the first such value on, so the ``GradScaler`` skips the step of an
+            rank contain NaN or infinity. Such a step changes no residual. Gradients become NaN from
+            the bucket with the first such value onwards, so the ``GradScaler`` skips the step of an
             optimizer that has all parameters. ``"skip"`` needs ``scaler``. Default: ``"error"``
         scaler: the ``GradScaler`` of mixed precision training. With it, residuals do not depend on
             its scale. Default: ``None``
@@ -108,18 +108,18 @@ def _check(model: Any) -> None:
     if isinstance(model, DistributedDataParallel):
         if getattr(model, "mixed_precision", None) is not None:
             raise _core.ConfigError(
-                "with mixed_precision= DistributedDataParallel registers a hook of its own, and it allows one; leave the argument out, and "
-                "run the forward pass under torch.autocast"
+                "with mixed_precision=, DistributedDataParallel registers its own communication hook and allows no other; leave the "
+                "argument out, and run the forward pass under torch.autocast"
             )
         if getattr(model, "_comm_hooks", None):
             raise _core.ConfigError(
-                "the model has a communication hook already, and PyTorch allows one; wrap the model in "
-                "DistributedDataParallel again to register another"
+                "the model has a communication hook already, and PyTorch allows only one; wrap the model in DistributedDataParallel "
+                "again to register another"
             )
         if getattr(model, "skip_all_reduce_unused_params", False):
             raise _core.ConfigError(
-                "with skip_all_reduce_unused_params DistributedDataParallel leaves buckets out of a step, which no hook is told; "
-                "leave the argument out"
+                "with skip_all_reduce_unused_params, DistributedDataParallel skips buckets without telling the hook; leave the argument "
+                "out"
             )
         if getattr(model, "_use_python_reducer", False):
             raise _core.ConfigError(
@@ -127,8 +127,8 @@ def _check(model: Any) -> None:
             )
         if any(hasattr(parameter, "_in_backward_optimizers") for parameter in model._module_parameters):
             raise _core.ConfigError(
-                "an optimizer runs in the backward pass (_apply_optimizer_in_backward), for which DistributedDataParallel registers a "
-                "hook of its own, and it allows one; call optimizer.step() after the backward pass instead"
+                "an optimizer runs in the backward pass (_apply_optimizer_in_backward), for which DistributedDataParallel registers its "
+                "own communication hook and allows no other; call optimizer.step() after the backward pass instead"
             )
         return
     kind = type(model).__name__
@@ -148,8 +148,9 @@ def _check_averaged(model: DistributedDataParallel, ignored: FrozenSet[str]) -> 
     for name, parameter in trainable(model.module, ignored):
         if not is_awaited(parameter):
             raise _core.ConfigError(
-                f"DistributedDataParallel does not average '{name}': when it wrapped the model, this parameter did not require gradients, "
-                "or it was converted since, as by model.to(torch.bfloat16); unfreeze and convert the model first, then wrap it and register"
+                f"DistributedDataParallel does not average '{name}': this parameter did not require gradients when the model was wrapped, "
+                "or it was converted later, for example by model.to(torch.bfloat16); unfreeze and convert the model first, then wrap it "
+                "and register"
             )
 
 

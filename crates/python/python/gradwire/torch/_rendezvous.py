@@ -84,8 +84,8 @@ class Rendezvous:
         called = {rank: self._store.add(self._came(rank), 0) > 0 for rank in self._ranks}
         came, missing = ([rank for rank in self._ranks if called[rank] is found] for found in (True, False))
         return (
-            f"{named(missing)} did not call {caller} within {seconds:g} s, and {named(came)} did; all ranks of the process group must call it, "
-            "in the same order with other calls of gradwire"
+            f"{named(missing)} did not call {caller} within {seconds:g} s, but {named(came)} did; all ranks of the process group must "
+            "make the same calls of gradwire, in the same order"
         )
 
     def _compare(self, caller: str) -> None:
@@ -94,8 +94,8 @@ class Rendezvous:
         for rank, call in zip(self._ranks, calls):
             if call != caller:
                 raise _core.ConfigError(
-                    f"this rank called {caller}, and rank {rank} called {call}; all ranks of the process group must make the same calls of "
-                    "gradwire, in the same order"
+                    f"this rank called {caller}, but rank {rank} called {call}; all ranks of the process group must make the same calls "
+                    "of gradwire, in the same order"
                 )
 
 
@@ -106,7 +106,7 @@ def _store_errors() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise _core.PeerLostError(
-            f"the store of the process group does not answer ({error}): rank 0, which often has it, has probably ended; see its output"
+            f"the store of the process group does not answer ({error}): rank 0, which usually holds the store, has probably ended; see its output"
         ) from error
 
 

@@ -29,8 +29,8 @@ class Replica:
     """A model with a local optimizer, the common parameters of all replicas, and their outer
     optimizer.
 
-    ``fragments`` are the parameters that rounds average, in groups that are averaged together. Call
-    ``connect`` before the first round. Complex parameters are averaged as pairs of reals.
+    Each of ``fragments`` lists parameters that a round averages together. Call ``connect`` before
+    the first round. Complex parameters are averaged as pairs of reals.
     """
 
     reducer: _core.Reducer
@@ -95,11 +95,11 @@ class Replica:
         return self.reducer
 
     def _split(self, places: slice) -> Iterator[Tuple[int, int]]:
-        """The groups of the reducer whose messages carry a fragment, in order, with their numbers
-        of elements."""
+        """The tensor groups whose messages carry a fragment, in order, with their numbers of
+        elements."""
         names, sizes = self.names[places], [_elements(parameter) for parameter in self._parameters[places]]
         for part in shared(sizes):
-            yield self.reducer.group(names[part]), sum(sizes[part])
+            yield self.reducer.tensor_group(names[part]), sum(sizes[part])
 
     def change(self, fragment: int = 0) -> torch.Tensor:
         """The change of a fragment's parameters since its last round.
@@ -128,8 +128,8 @@ class Replica:
         for name, parameter in self._frozen:
             if parameter.requires_grad:
                 raise _core.ConfigError(
-                    f"'{name}' did not require gradients when LocalSteps was created, so that workers do not average it; create "
-                    "LocalSteps again after unfreezing parameters"
+                    f"'{name}' did not require gradients when LocalSteps was created, so workers do not average it; create LocalSteps "
+                    "again after unfreezing parameters"
                 )
 
     def average(self, change: torch.Tensor, fragment: int = 0) -> int:
@@ -144,8 +144,8 @@ class Replica:
         if self._options.median_clip:
             self._clip(change, number)
         messages = self._messages[fragment]
-        for (group, _), values in zip(messages, change.split([elements for _, elements in messages])):
-            self.reducer.average(group, number, buffer(values), keeping(values))
+        for (tensor_group, _), values in zip(messages, change.split([elements for _, elements in messages])):
+            self.reducer.average(tensor_group, number, buffer(values), keeping(values))
         return number
 
     def _clip(self, change: torch.Tensor, number: int) -> None:

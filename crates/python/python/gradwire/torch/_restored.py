@@ -26,10 +26,10 @@ def check_restorable(model: torch.nn.Module) -> None:
         if tensor is None:
             continue
         if is_lazy(tensor):
-            raise _core.ConfigError(f"'{name}' has no shape yet, because its module is lazy; run the model once on a batch before")
+            raise _core.ConfigError(f"'{name}' has no shape yet, because its module is lazy; run the model on a batch first")
         if tensor.device.type == "meta" and tensor.requires_grad:
             raise _core.ConfigError(
-                f"'{name}' is on the meta device, without values; call model.to_empty(device=...) and initialise it before"
+                f"'{name}' is on the meta device and has no values; call model.to_empty(device=...) and initialise the model first"
             )
         if not _is_plain(tensor):
             _try(tensor, name)
@@ -95,8 +95,8 @@ def _try(tensor: torch.Tensor, name: str) -> None:
         _put_back([tensor])()
     except (RuntimeError, NotImplementedError, TypeError) as error:
         raise _core.ConfigError(
-            f"'{name}' is a {type(tensor).__name__} of the layout {tensor.layout} and the type {tensor.dtype}, which cannot be put back after "
-            f"the steps of advise ({str(error).splitlines()[0]}); make it a plain dense tensor for this call"
+            f"'{name}' is a {type(tensor).__name__} of the layout {tensor.layout} and the type {tensor.dtype}, which advise cannot "
+            f"restore after its steps ({str(error).splitlines()[0]}); make it a plain dense tensor for this call"
         ) from error
 
 

@@ -73,12 +73,13 @@ class Rounds:
         every = min(steps for _, steps in lengths)
         if every < fragments:
             raise _core.ConfigError(
-                f"{fragments} fragments are exchanged once in {every} steps; give fewer fragments, or every of at least {fragments}"
+                f"{fragments} fragments need a round of at least as many steps, and it has {every}; give fewer fragments, or every of at "
+                f"least {fragments}"
             )
         if delay >= every // fragments:
             raise _core.ConfigError(
-                f"fragment_sync_delay={delay} is impossible: {fragments} fragments in {every} steps leave "
-                f"{every // fragments} steps from one to the next; give 0 to {every // fragments - 1}"
+                f"fragment_sync_delay={delay} is impossible: {fragments} fragments in {every} steps begin {every // fragments} steps "
+                f"apart; give 0 to {every // fragments - 1}"
             )
         self._replica, self._lengths, self._sync_until, self._delay = replica, lengths, options.sync_until, delay
         self._alpha = alpha if alpha is not None else 0.5 if delay else 0.0

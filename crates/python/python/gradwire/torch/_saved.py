@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
+from typing import Any, Iterator, List, Mapping, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -33,11 +33,11 @@ def reading() -> Iterator[None]:
 def listed(states: Any) -> List[State]:
     """The argument of ``load_state_dict`` as a list: one state, or a sequence of states."""
     if states is None:
-        raise _core.StateError("None is no state; the checkpoint has none of gradwire: begin without load_state_dict")
+        raise _core.StateError("the state is None: the checkpoint contains no state of gradwire; begin without load_state_dict")
     if isinstance(states, Mapping):
         return [dict(states)]
     if not isinstance(states, (list, tuple)):
-        raise _core.StateError(f"a {type(states).__name__} is no state; {_WHOLE}")
+        raise _core.StateError(f"a {type(states).__name__} is not a state; {_WHOLE}")
     return list(states)
 
 
@@ -53,9 +53,9 @@ def check(state: Any, kind: str, more: Sequence[str] = ()) -> None:
     for key in _COUNTS:
         count = state.get(key, 1)
         if not isinstance(count, int) or isinstance(count, bool) or count < (key == "world_size"):
-            raise _core.StateError(f"'{key}' of the state is {count!r}, which is no count; {_WHOLE}")
+            raise _core.StateError(f"'{key}' of the state is {count!r}, which is not a count; {_WHOLE}")
     if not isinstance(state["exchange"], Mapping) or not state["exchange"]:
-        raise _core.StateError(f"'exchange' of the state has no states of ranks; {_WHOLE}")
+        raise _core.StateError(f"'exchange' of the state contains no rank's state; {_WHOLE}")
 
 
 def need(state: Mapping[str, Any], keys: Sequence[str]) -> None:
@@ -81,7 +81,7 @@ def merged(states: Union[State, Sequence[State]], kind: str, size: int, more: Se
     if not states:
         raise _core.StateError("there are no states to load; pass this rank's state, or those of all ranks")
     if len({state["step"] for state in states}) > 1:
-        raise _core.StateError("the states are from different steps; pass those that all ranks saved at the same step")
+        raise _core.StateError("the states are from different steps; pass states that all ranks saved at the same step")
     return states[0], [_unpack(part) for state in states for part in _parts(state, size)]
 
 
@@ -95,8 +95,8 @@ def _parts(state: State, size: int) -> List[Any]:
     own = f"rank{dist.get_rank()}" if dist.is_initialized() else ""
     if saved != size or own not in exchange:
         raise _core.StateError(
-            f"the state has {len(exchange)} ranks in groups of {saved}, as on a mesh of two dimensions, and this rank exchanges with "
-            f"{size}; residuals of such a run need the same mesh: resume with it, or without the state of gradwire"
+            f"the state has {len(exchange)} ranks in process groups of {saved}, as on a mesh of two dimensions, but this rank's process "
+            f"group has {size}; resume on the same mesh, or without the state of gradwire"
         )
     return [exchange[own]]
 
@@ -122,7 +122,7 @@ def check_layout(states: Union[State, Sequence[State]], layout: Layout) -> None:
             for name in sorted(saved.keys() & layout.keys()):
                 if list(saved[name]) != layout[name]:
                     raise _core.StateError(
-                        f"'{name}' was saved in another memory format, or with other shards than rows, so that its residual has another "
-                        "order; give the model the format of the saved run (model.to(memory_format=...)) before DistributedDataParallel "
-                        "wraps it, or the shard_placement_fn and the number of ranks of the saved run"
+                        f"'{name}' was saved in another memory format, or sharded along another dimension, so its residual has another "
+                        "order; give the model the memory format of the saved run (model.to(memory_format=...)) before "
+                        "DistributedDataParallel wraps it, or use the shard_placement_fn and the number of ranks of the saved run"
                     )

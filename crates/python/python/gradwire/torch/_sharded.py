@@ -38,8 +38,8 @@ def _is_in_main_memory(values: torch.Tensor) -> bool:
     return values.device.type == "cpu"
 
 
-class _GroupExchange:
-    """Exchanges the values of groups of parameters, in place."""
+class _UnitExchange:
+    """Exchanges the values of a unit's parameters, in place."""
 
     def __init__(self, reducer: _core.Reducer) -> None:
         self.reducer = reducer
@@ -68,8 +68,8 @@ class _GroupExchange:
                 memory = self._memory(values.device).of(values.numel() * values.element_size())
             host = memory.view(values.dtype)
             host[read].copy_(values[read])
-        group = self.reducer.group(names)
-        self.reducer.average(group, step, buffer(host, "a group of shards"), keeping(host), scale=scale)
+        tensor_group = self.reducer.tensor_group(names)
+        self.reducer.average(tensor_group, step, buffer(host, "the shards of a unit"), keeping(host), scale=scale)
         self.reducer.wait()
         if host is not values:
             values[written].copy_(host[written])
@@ -89,8 +89,8 @@ class Sharded(Handle):
         scaler: Optional[Any],
     ) -> None:
         super().__init__(named, options, group, scaler, _CALLER)
-        self._gradients = _GroupExchange(self._reducer)
-        self._parameters: Optional[_GroupExchange] = None
+        self._gradients = _UnitExchange(self._reducer)
+        self._parameters: Optional[_UnitExchange] = None
         self._installed: List[Tuple[Any, str, Any]] = []
         self._units = units
         self._steps = Steps(units)
@@ -99,19 +99,19 @@ class Sharded(Handle):
     def gather(self, named: List[Named], options: Options, group: Any) -> None:
         """Compresses the parameters that the ranks of ``group`` gather."""
         reducer, private = connect(group, partial(options.reducer_of_gradients, named), options.deadline, _CALLER)
-        self._parameters = _GroupExchange(reducer)
+        self._parameters = _UnitExchange(reducer)
         self._release_parameters = weakref.finalize(self, release, reducer, private)
         self._release_parameters.atexit = False
 
     def install(self, unit: Unit, attribute: str, communication: Any) -> None:
         """Puts a communication in the place of FSDP2's own, until the handle is closed."""
-        present = getattr(unit.group, attribute)
-        if not any(group is unit.group for group, _, _ in self._installed):
+        present = getattr(unit.param_group, attribute)
+        if not any(param_group is unit.param_group for param_group, _, _ in self._installed):
             prepare = unit.watch()
             if prepare is not None:
-                self._installed.append((unit.group, "_prepare_reduce_scatter_inputs", prepare))
-        setattr(unit.group, attribute, communication)
-        self._installed.append((unit.group, attribute, present))
+                self._installed.append((unit.param_group, "_prepare_reduce_scatter_inputs", prepare))
+        setattr(unit.param_group, attribute, communication)
+        self._installed.append((unit.param_group, attribute, present))
 
     def close(self) -> None:
         """Ends the exchange, as ``Handle.close`` does, and gives FSDP2 its own communication
@@ -119,8 +119,8 @@ class Sharded(Handle):
         if self._reducer.forked:
             return
         self._steps.close()
-        for group, attribute, present in reversed(self._installed):
-            setattr(group, attribute, present)
+        for param_group, attribute, present in reversed(self._installed):
+            setattr(param_group, attribute, present)
         self._installed.clear()
         try:
             super().close()
@@ -218,7 +218,7 @@ class Sharded(Handle):
 def check_free(unit: Unit) -> None:
     """Refuses a unit whose communication has been replaced already."""
     for attribute in ("_reduce_scatter_comm", "_all_reduce_hook", "_all_gather_comm"):
-        if isinstance(getattr(unit.group, attribute), Communication):
+        if isinstance(getattr(unit.param_group, attribute), Communication):
             raise _core.ConfigError(
                 f"{type(unit.module).__name__} is registered already; close the handle of that registration first"
             )
@@ -276,7 +276,7 @@ class AllGather(Communication):
         """Fills ``output_tensor`` with the decoded shards of all ranks, so all ranks have the same
         bits."""
         if output_tensor.dtype == torch.uint8:
-            raise _core.ConfigError(f"the parameters of {self._unit} have several types; give them one, or leave out parameters")
+            raise _core.ConfigError(f"the parameters of {self._unit} have several types; give them one type, or leave out the argument parameters")
         # The input is this rank's part of the output.
         self._handle.fill(self._unit, output_tensor, _own(group, input_tensor.numel()))
 
@@ -286,7 +286,7 @@ class AllReduce(Communication):
 
     def __call__(self, reduce_output: torch.Tensor) -> None:
         """Averages this rank's shard over the replicas, in place."""
-        if self._unit.factor not in (None, self._unit.group.mesh_info.shard_mesh_size):
+        if self._unit.factor not in (None, self._unit.param_group.mesh_info.shard_mesh_size):
             # The factor divides the sum over shards; the mean over replicas would divide again.
             raise _core.ConfigError(_FACTOR)
         self._handle.average(self._unit, reduce_output)

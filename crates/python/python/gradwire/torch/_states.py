@@ -17,7 +17,7 @@ Loaded = TypeVar("Loaded")
 Layout = Dict[str, List[int]]
 
 # The report of a rank that has nothing to load.
-_NOTHING_TO_LOAD = "it has none, and others have; give all ranks their states, or none"
+_NOTHING_TO_LOAD = "it has no state, but other ranks have; give all ranks their states, or none"
 
 
 def packed(kind: str, step: int, reducer: _core.Reducer, states: Sequence[bytes], *more: Any) -> State:
@@ -114,7 +114,7 @@ def together(
         if other != places[0]:
             states.load([before])
             raise _core.StateError(
-                f"rank 0 loads the state of {places[0]}, and rank {rank} that of {other}; give all ranks the states that they saved at the "
-                "same step"
+                f"rank 0 loads the state of {places[0]}, but rank {rank} loads the state of {other}; give all ranks states that they "
+                "saved at the same step"
             )
     return loaded

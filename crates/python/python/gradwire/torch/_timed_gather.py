@@ -36,8 +36,8 @@ class TimedAllGather(Communication):
     def suits(unit: Unit) -> bool:
         """Whether the host waits for the gather, as with gloo. With NCCL the GPU waits, and PyTorch
         watches it."""
-        group = unit.group.mesh_info.shard_process_group
-        return isinstance(group._get_backend(unit.group.device), dist.ProcessGroupGloo)
+        group = unit.param_group.mesh_info.shard_process_group
+        return isinstance(group._get_backend(unit.param_group.device), dist.ProcessGroupGloo)
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         memory: torch.Tensor = self._present.allocate(size, dtype=dtype, device=device)
@@ -71,8 +71,8 @@ class TimedAllGather(Communication):
     def _fail(self, missing: List[int], deadline: float) -> None:
         self._handle.fail()
         raise _core.DeadlineError(
-            f"{named(missing)} did not gather the parameters of {self._unit} within {deadline:g} s; if a rank does something alone for longer, "
-            "such as an evaluation, give a longer deadline"
+            f"{named(missing)} did not gather the parameters of {self._unit} within {deadline:g} s; if a rank works alone for longer, as "
+            "in an evaluation, give a longer deadline"
         )
 
 

@@ -28,7 +28,7 @@ class TrialExchange:
     ) -> None:
         self._named = named
         make = partial(Options(self.spec, deadline=deadline).reducer, named)
-        self._reducer, self._channels = connect(process_group, make, deadline, "gradwire.torch.advise")
+        self._reducer, self._groups = connect(process_group, make, deadline, "gradwire.torch.advise")
         self._step = 0
         self._bytes: List[int] = []
         self._posted: List[Tuple[Sequence[int], torch.Tensor]] = []
@@ -36,8 +36,8 @@ class TrialExchange:
     def post(self, bucket: Sequence[int]) -> None:
         """Averages the gradients of some parameters in the background."""
         values = torch.cat([self._values(index) for index in bucket])
-        group = self._reducer.group([self._named[index][0] for index in bucket])
-        self._reducer.average(group, self._step, buffer(values))
+        tensor_group = self._reducer.tensor_group([self._named[index][0] for index in bucket])
+        self._reducer.average(tensor_group, self._step, buffer(values))
         self._posted.append((bucket, values))
 
     def wait(self) -> None:
@@ -73,4 +73,4 @@ class TrialExchange:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        release(self._reducer, self._channels)
+        release(self._reducer, self._groups)

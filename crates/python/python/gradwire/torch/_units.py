@@ -16,12 +16,12 @@ class Unit:
     """A module that ``fully_shard`` was applied to, and the parameters that it communicates
     together, in order."""
 
-    def __init__(self, module: Any, group: Any, names: Dict[int, str]) -> None:
-        self.module, self.group = module, group
+    def __init__(self, module: Any, param_group: Any, names: Dict[int, str]) -> None:
+        self.module, self.param_group = module, param_group
         self.names: List[str] = [names[id(parameter)] for parameter in self.parameters]
-        for name, of in zip(self.names, group.fsdp_params):
+        for name, of in zip(self.names, param_group.fsdp_params):
             _check(name, of)
-        self.padded: List[torch.Size] = [of.padded_sharded_param_size for of in group.fsdp_params]
+        self.padded: List[torch.Size] = [of.padded_sharded_param_size for of in param_group.fsdp_params]
         # The places of the parameters whose gradients were reduced last, if known.
         self._reduced: Optional[List[int]] = None
 
@@ -29,38 +29,38 @@ class Unit:
     def parameters(self) -> List[torch.Tensor]:
         """The present parameters of the modules. ``load_state_dict(assign=True)`` replaces them,
         and FSDP2 may notice this only in the next forward pass."""
-        infos = [of._module_info for of in self.group.fsdp_params]
+        infos = [of._module_info for of in self.param_group.fsdp_params]
         return [getattr(info.module, info.param_name) for info in infos]
 
     @property
     def shards(self) -> List[torch.Tensor]:
         """This rank's parts of the parameters. Optimizers train them, and they have the reduced
         gradients."""
-        return [of.sharded_param for of in self.group.fsdp_params]
+        return [of.sharded_param for of in self.param_group.fsdp_params]
 
     def __str__(self) -> str:
         """The module, for errors: its class, and its name once FSDP2 knows it."""
-        name = getattr(self.group, "_module_fqn", None)
+        name = getattr(self.param_group, "_module_fqn", None)
         return type(self.module).__name__ + (f" '{name}'" if name else "")
 
     @property
     def dimensions(self) -> Dict[str, List[int]]:
         """By name, the dimension and the number of shards, which determine the order of elements in
         residuals. Parameters that are sharded by rows are left out."""
-        placed = [of.fsdp_placement.dim for of in self.group.fsdp_params]
+        placed = [of.fsdp_placement.dim for of in self.param_group.fsdp_params]
         return {name: [dim, self.ranks] if dim else [] for name, dim in zip(self.names, placed)}
 
     @property
     def ranks(self) -> int:
         """The number of shards."""
-        size: int = self.group.mesh_info.shard_mesh_size
+        size: int = self.param_group.mesh_info.shard_mesh_size
         return size
 
     @property
     def is_cleared(self) -> bool:
         """Whether a gradient of the last reduction is gone after the backward pass, because it has
         been used."""
-        if getattr(self.group, "_partial_reduce_output", None) is not None:
+        if getattr(self.param_group, "_partial_reduce_output", None) is not None:
             # FSDP2 keeps the gradients until it averages them over replicas.
             return False
         shards, places = self.shards, self._trained() if self._reduced is None else self._reduced
@@ -80,12 +80,12 @@ class Unit:
     def fills_in(self) -> bool:
         """Whether FSDP2 fills in zeros for the gradients of unused parameters, as it does since
         PyTorch 2.15."""
-        return bool(getattr(self.group, "reduce_scatter_unused_params", False))
+        return bool(getattr(self.param_group, "reduce_scatter_unused_params", False))
 
     @property
     def factor(self) -> Optional[float]:
         """The factor from ``set_gradient_divide_factor``."""
-        factor: Optional[float] = getattr(self.group, "gradient_divide_factor", None)
+        factor: Optional[float] = getattr(self.param_group, "gradient_divide_factor", None)
         return factor
 
     @property
@@ -95,21 +95,21 @@ class Unit:
 
     def watch(self) -> Optional[Any]:
         """Notes which parameters have gradients in each backward pass; returns the function that it
-        replaced in the group.
+        replaced in FSDP2's group of parameters.
 
         FSDP2 does not pass this to its communication, so this wraps the function that FSDP2 calls
         before it. Versions of PyTorch before 2.15 have no such function.
         """
-        prepare = getattr(self.group, "_prepare_reduce_scatter_inputs", None)
+        prepare = getattr(self.param_group, "_prepare_reduce_scatter_inputs", None)
         if prepare is None:
             return None
-        place_of = {id(of): at for at, of in enumerate(self.group.fsdp_params)}
+        place_of = {id(of): at for at, of in enumerate(self.param_group.fsdp_params)}
 
         def note(fsdp_params: List[Any], *others: Any, **named: Any) -> Any:
             self._reduced = [place_of[id(of)] for of in fsdp_params]
             return prepare(fsdp_params, *others, **named)
 
-        self.group._prepare_reduce_scatter_inputs = note
+        self.param_group._prepare_reduce_scatter_inputs = note
         return prepare
 
     def reduced(self, values: int) -> List[str]:
@@ -119,9 +119,9 @@ class Unit:
             trained = self._trained()
             if values != sum(self.padded[at].numel() for at in trained):
                 raise _core.ConfigError(
-                    f"some parameters of {self} have no gradient in this step, and PyTorch {torch.__version__} does not tell which; "
-                    "use PyTorch 2.15 or later, with model.set_reduce_scatter_unused_params(True) if ranks use different parameters, or "
-                    "let every step use all of them, as by adding 0 * parameter.sum() of the others to the loss"
+                    f"some parameters of {self} have no gradient in this step, and PyTorch {torch.__version__} does not say which; use "
+                    "PyTorch 2.15 or later, with model.set_reduce_scatter_unused_params(True) if ranks use different parameters, or use "
+                    "every parameter in every step, for example by adding 0 * parameter.sum() to the loss"
                 )
             return [self.names[at] for at in trained]
         return [self.names[at] for at in self._reduced]
@@ -149,16 +149,16 @@ def of(model: torch.nn.Module) -> List[Unit]:
     check_gradients(model, sharded=True)
     # A unit may also hold parameters that are not trained.
     names = {id(parameter): plain(name) for name, parameter in model.named_parameters()}
-    # Modules that were sharded together share a group.
-    groups = {id(group): (module, group) for module in modules for group in _groups(module)}
-    for module, group in groups.values():
-        if not hasattr(group.mesh_info, "shard_process_group"):
+    # Modules that were sharded together share a group of parameters.
+    param_groups = {id(one): (module, one) for module in modules for one in _param_groups(module)}
+    for module, param_group in param_groups.values():
+        if not hasattr(param_group.mesh_info, "shard_process_group"):
             raise _core.ConfigError(
-                f"every rank has all parameters of {type(module).__name__}, as replicate() leaves them, and FSDP2 has no shards to exchange; "
+                f"every rank has all parameters of {type(module).__name__}, as after replicate(), so FSDP2 has no shards to exchange; "
                 "wrap the model in DistributedDataParallel and use gradwire.torch.register"
             )
-    # Includes groups without trained parameters: they may be trained later.
-    units = [Unit(module, group, names) for module, group in groups.values()]
+    # Includes those without trained parameters: they may be trained later.
+    units = [Unit(module, param_group, names) for module, param_group in param_groups.values()]
     _check_outside(model, units)
     return units
 
@@ -177,29 +177,29 @@ def _check_outside(model: torch.nn.Module, units: List[Unit]) -> None:
     for name, parameter in trainable(model):
         if id(parameter) not in inside:
             raise _core.ConfigError(
-                f"'{name}' is in no module that fully_shard was applied to, so that its gradient is averaged by nobody; call "
-                "fully_shard(model), too, after its submodules, with ignored_params for parameters that you average yourself"
+                f"'{name}' is in no module that fully_shard was applied to, so nothing averages its gradient; also call "
+                "fully_shard(model), after its submodules, with ignored_params for parameters that you average yourself"
             )
 
 
-def _groups(module: Any) -> List[Any]:
+def _param_groups(module: Any) -> List[Any]:
     """The groups of parameters that a module communicates: one for each mesh that
     ``shard_placement_fn`` gives them."""
     state = module._get_fsdp_state()
-    groups = getattr(state, "_fsdp_param_groups", None)
-    if groups is None:
-        groups = [state._fsdp_param_group] if state._fsdp_param_group is not None else []
-    return list(groups)
+    param_groups = getattr(state, "_fsdp_param_groups", None)
+    if param_groups is None:
+        param_groups = [state._fsdp_param_group] if state._fsdp_param_group is not None else []
+    return list(param_groups)
 
 
 def _check(name: str, of: Any) -> None:
     """Refuses a parameter that is also distributed by something other than ``fully_shard``."""
     if of.is_dtensor:
         raise _core.ConfigError(
-            f"'{name}' was a DTensor before fully_shard, as tensor and expert parallelism make it, so that over its mesh "
-            f"{of.sharded_param.device_mesh.mesh_dim_names} ranks have different parts of it that FSDP2 does not gather; gradwire averages "
-            "what fully_shard alone distributes: leave this model's gradients to PyTorch, or apply fully_shard to modules without "
-            "such parameters by themselves, and register these"
+            f"'{name}' was a DTensor before fully_shard, as in tensor or expert parallelism: the ranks of its mesh "
+            f"{of.sharded_param.device_mesh.mesh_dim_names} have different parts of it, which FSDP2 does not gather. gradwire averages "
+            "only what fully_shard alone distributes; train this model without gradwire, or apply fully_shard separately to modules "
+            "without such parameters, and register these"
         )
 
 
@@ -207,10 +207,10 @@ def check_gathering(units: List[Unit]) -> None:
     """Refuses units that gather parameters over different ranks in the backward and the forward
     pass."""
     for unit in units:
-        if unit.group.post_forward_mesh_info not in (None, unit.group.mesh_info):
+        if unit.param_group.post_forward_mesh_info not in (None, unit.param_group.mesh_info):
             raise _core.ConfigError(
-                f"{type(unit.module).__name__} has a number as reshard_after_forward, which shards parameters over fewer "
-                "ranks after the forward pass; with parameters, use True or False"
+                f"{type(unit.module).__name__} has a number as reshard_after_forward, so parameters are sharded over fewer ranks after "
+                "the forward pass; with the argument parameters, use True or False"
             )
 
 
@@ -227,7 +227,7 @@ def _shapes(unit: Unit) -> Iterator[Sequence[int]]:
     Shards along another dimension are stacked, as FSDP2 sends them. Complex numbers are pairs of
     reals.
     """
-    for parameter, padded, of in zip(unit.parameters, unit.padded, unit.group.fsdp_params):
+    for parameter, padded, of in zip(unit.parameters, unit.padded, unit.param_group.fsdp_params):
         stacked = (unit.ranks * padded[0], *padded[1:])
         vector = parameter.is_complex() and parameter.dim() == 1
         shape = stacked if vector or of.fsdp_placement.dim != 0 else parameter.shape
@@ -247,29 +247,29 @@ def shard_group(units: List[Unit]) -> Any:
     for unit in units:
         if _ranks_of(unit) != ranks:
             raise _core.ConfigError(
-                f"'{unit.names[0]}' of {unit} is sharded over ranks {_ranks_of(unit)}, and '{first.names[0]}' of {first} over ranks {ranks}; "
-                "gradwire exchanges shards over one group of ranks: give fully_shard, and what shard_placement_fn returns, the same "
-                "mesh, or register modules that are sharded over the same ranks, each with a handle of its own"
+                f"'{unit.names[0]}' of {unit} is sharded over ranks {_ranks_of(unit)}, but '{first.names[0]}' of {first} over ranks "
+                f"{ranks}, and a handle exchanges shards over one process group; give fully_shard and shard_placement_fn the same mesh, "
+                "or register the modules of each mesh separately"
             )
-    return first.group.mesh_info.shard_process_group
+    return first.param_group.mesh_info.shard_process_group
 
 
 def _ranks_of(unit: Unit) -> List[int]:
     """The ranks that share a unit's parameters."""
-    ranks: List[int] = dist.get_process_group_ranks(unit.group.mesh_info.shard_process_group)
+    ranks: List[int] = dist.get_process_group_ranks(unit.param_group.mesh_info.shard_process_group)
     return ranks
 
 
 def replica_rank(units: List[Unit]) -> Optional[int]:
     """The number of this rank's replica among the replicas that PyTorch averages; ``None`` for a
     mesh of one dimension."""
-    rank: Optional[int] = getattr(units[0].group.mesh_info, "replicate_mesh_rank", None)
+    rank: Optional[int] = getattr(units[0].param_group.mesh_info, "replicate_mesh_rank", None)
     return rank
 
 
 def replicas(units: List[Unit]) -> int:
     """The number of replicas that PyTorch averages."""
-    count: int = getattr(units[0].group.mesh_info, "replicate_mesh_size", 1)
+    count: int = getattr(units[0].param_group.mesh_info, "replicate_mesh_size", 1)
     return count
 
 
@@ -278,18 +278,19 @@ def replica_group(replicas: Any, units: List[Unit]) -> Any:
     dimension."""
     if replica_rank(units) is not None:
         raise _core.ConfigError(
-            "with replicas, apply fully_shard with a mesh of one dimension, that of the shards: PyTorch itself averages "
-            "over the replicas of a mesh with two"
+            "with replicas, give fully_shard a mesh of one dimension, the mesh of the shards: PyTorch itself averages over the replicas "
+            "of a mesh of two dimensions"
         )
     group = replicas.get_group() if hasattr(replicas, "get_group") else replicas
     if not isinstance(group, dist.ProcessGroup):
         raise _core.ConfigError(
-            f"replicas={replicas!r} is neither a process group nor a mesh of one dimension; give that of the ranks that hold the same shard"
+            f"replicas={replicas!r} is neither a process group nor a mesh of one dimension; give the process group of the ranks that hold "
+            "the same shard"
         )
     common = set(dist.get_process_group_ranks(group)) & set(dist.get_process_group_ranks(shard_group(units)))
     if common != {dist.get_rank()}:
         raise _core.ConfigError(
-            f"replicas and the mesh of the shards have ranks {sorted(common)} in common; replicas are the ranks that hold "
-            "the same shard, such as the other dimension of a mesh of two"
+            f"replicas and the mesh of the shards have ranks {sorted(common)} in common; replicas are the ranks that hold the same shard, "
+            "such as the other dimension of a mesh of two dimensions"
         )
     return group

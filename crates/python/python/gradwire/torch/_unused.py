@@ -10,9 +10,8 @@ from .. import _core
 from ._units import Unit
 
 _REMEDY = (
-    "FSDP2 reduces the gradients that a rank has, module by module, and all ranks must have the same: call "
-    "model.set_reduce_scatter_unused_params(True), which counts those that a rank lacks as zeros, and let all ranks run all modules that "
-    "fully_shard was applied to"
+    "FSDP2 reduces gradients module by module, and all ranks must have the same ones; call model.set_reduce_scatter_unused_params(True), "
+    "which counts missing gradients as zeros, and let all ranks run every module that fully_shard was applied to"
 )
 
 
@@ -43,7 +42,7 @@ class SameGradients:
             if report != reports[0]:
                 first, other = (_described(self._units[at], places) for at, places in (reports[0], report))
                 raise _core.ConfigError(
-                    f"in this step rank 0 has the gradients of {first}, and rank {rank} those of {other} instead; {_REMEDY}"
+                    f"in this step rank 0 has gradients of {first}, but rank {rank} has gradients of {other}; {_REMEDY}"
                 )
         self._known.add(tuple(reduced))
 
@@ -59,7 +58,7 @@ def explained(unit: Unit, reduced: Sequence[str]) -> Iterator[None]:
             # Most likely the other rank has failed.
             raise
         raise _core.ConfigError(
-            f"in this step this rank has the gradients of {_described(unit, unused)}, and another rank has others instead; {_REMEDY}"
+            f"in this step this rank has gradients of {_described(unit, unused)}, but another rank has other gradients; {_REMEDY}"
         ) from error
 
 

@@ -81,8 +81,8 @@ def register(
         deadline: the longest wait for another rank, in seconds, above 0, at most 86,400. Default:
             300.0
         on_nonfinite: ``"error"``, or ``"skip"``, which needs a ``scaler``, a mesh of one dimension
-            and no ``replicas``. Gradients then become NaN from the first module on in which they
-            are not finite. Default: ``"error"``
+            and no ``replicas``. In a skipped step, gradients become NaN from the first module with
+            such a value onwards. Default: ``"error"``
         scaler: the ``GradScaler`` of mixed precision training. Default: ``None``
         raw_vectors: send tensors of one dimension uncompressed unless a rule matches them. Default:
             ``True``
@@ -158,7 +158,7 @@ def _install(handle: Sharded, units: List[_units.Unit], gathered: List[_units.Un
         if unit in gathered:
             handle.install(unit, "_all_gather_comm", AllGather(handle, unit))
         elif TimedAllGather.suits(unit):
-            handle.install(unit, "_all_gather_comm", TimedAllGather(handle, unit, unit.group._all_gather_comm))
+            handle.install(unit, "_all_gather_comm", TimedAllGather(handle, unit, unit.param_group._all_gather_comm))
 
 
 def _check_parameters(parameters: str, gathered: List[_units.Unit]) -> None:

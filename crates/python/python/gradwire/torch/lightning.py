@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Sequence
 
 import lightning.pytorch as pl
 
 from . import _framework
 from ._finetuning import check_unfreezing
 from ._handle import Handle
+from ._onebit_adam import OneBitAdam
+from ._options import Rules
 from ._register import register
 
 __all__ = ["Compression"]
@@ -28,16 +30,33 @@ class Compression(pl.Callback):
     (``OnExceptionCheckpoint``) contains no residuals, with a warning, because the other ranks may
     not save one.
 
-    With ``precision="16-mixed"``, the Trainer's ``GradScaler`` is the ``scaler``, and
+    With ``precision="16-mixed"``, ``scaler="auto"`` is the Trainer's ``GradScaler``, and
     ``on_nonfinite`` defaults to ``"skip"``. When training starts, finetuning callbacks that
     unfreeze parameters later are refused, because DistributedDataParallel would not average these
-    parameters. If their plans are not known, there is a warning. If Lightning does not wrap a run
-    of a single process in DistributedDataParallel, the run goes on without compression, with a
-    warning.
+    parameters. If it is not known whether a callback unfreezes parameters, there is a warning. If
+    Lightning does not wrap a run of a single process in DistributedDataParallel, the run goes on
+    without compression, with a warning.
     """
 
-    def __init__(self, compressor: Any = "eden", **options: Any) -> None:
-        self._compressor, self._options = compressor, options
+    def __init__(
+        self,
+        compressor: Any = "eden",
+        *,
+        rules: Rules = None,
+        exchange: str = "auto",
+        seed: int = 0,
+        deadline: float = 300.0,
+        on_nonfinite: Optional[str] = None,
+        scaler: Optional[Any] = "auto",
+        raw_vectors: bool = True,
+        raw_below: int = 256,
+        raw_names: Sequence[str] = (),
+        total_steps: Optional[int] = None,
+        optimizer: Optional[OneBitAdam] = None,
+        device: str = "auto",
+        threads: int = 1,
+    ) -> None:
+        self._arguments = _framework.arguments_of(locals())
         self.handle: Optional[Handle] = None
         # The states for the start of the next training, if a checkpoint was read or the last
         # exchange was closed.
@@ -60,8 +79,7 @@ class Compression(pl.Callback):
         if single:
             return
         scaler = getattr(trainer.precision_plugin, "scaler", None)
-        options = _framework.with_scaler(self._compressor, self._options, scaler)
-        self.handle = register(trainer.strategy.model, self._compressor, **options)
+        self.handle = register(trainer.strategy.model, **_framework.with_scaler(self._arguments, scaler))
         # A new training uses no states of an earlier one.
         if trainer.global_step > 0:
             _framework.load(self.handle, lambda: saved or None, where)

@@ -29,7 +29,8 @@ __all__ = ["DistributedDataParallel", "ProcessGroupGloo"]
 
 
 class ProcessGroupGloo(process_group.ProcessGroupGloo):
-    """torchft's group over gloo, for the Manager of a ``DistributedDataParallel`` of this module.
+    """torchft's process group over gloo, for the Manager of a ``DistributedDataParallel`` of this
+    module.
 
     The buckets of that model are sent compressed. torchft sends everything else. ``timeout`` is the
     longest wait for another replica.
@@ -116,12 +117,12 @@ class DistributedDataParallel(ddp.DistributedDataParallel):
             if parameter.device.type != "cpu":
                 # In a step, the Manager would mistake the error for a lost replica, and try again
                 # forever.
-                raise _core.ConfigError(f"'{name}' is on {parameter.device}; with torchft gradwire averages on the CPU alone")
+                raise _core.ConfigError(f"'{name}' is on {parameter.device}; with torchft, gradwire averages only on the CPU")
         _check_of_pytorch(of_pytorch)
         options = Options.of({**arguments, "exchange": "all-gather", "deadline": group.deadline, "on_nonfinite": "error"})
         if options.uses_ef21():
             raise _core.ConfigError(
-                "with torchft ef=ef21 is impossible: a step that is not committed cannot be taken back; use ef=on"
+                "with torchft, ef=ef21 cannot work: its sum of changes cannot take back a step that is not committed; use ef=on"
             )
         compression = _Compression(manager, module, options)
         super().__init__(manager, module, **of_pytorch)
@@ -229,9 +230,9 @@ class _Compression:
         assert reducer is not None
         if first:
             self._begin(reducer)
-        group = reducer.group([self._names[id(parameter)] for parameter in parameters])
+        tensor_group = reducer.tensor_group([self._names[id(parameter)] for parameter in parameters])
         reals = as_reals(tensor).view(-1)
-        reducer.average(group, self._manager.current_step(), buffer(reals, "a bucket"), keeping(tensor))
+        reducer.average(tensor_group, self._manager.current_step(), buffer(reals, "a bucket"), keeping(tensor))
         reducer.wait()
 
     def _connect(self, channel: Channel) -> None:

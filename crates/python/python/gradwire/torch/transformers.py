@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -15,6 +15,8 @@ from .. import _core
 from . import _framework, _saved
 from ._handle import Handle
 from ._mid_step import state_or_nothing
+from ._onebit_adam import OneBitAdam
+from ._options import Rules
 from ._register import register
 
 __all__ = ["Compression"]
@@ -31,12 +33,31 @@ class Compression(TrainerCallback):
         trainer.add_callback(gradwire.torch.transformers.Compression(trainer, "eden"))
         trainer.train()
 
-    With ``fp16=True`` the Trainer's ``GradScaler`` is the ``scaler``, and ``on_nonfinite`` defaults
-    to ``"skip"``. A run of a single process goes on without compression, with a warning.
+    With ``fp16=True``, ``scaler="auto"`` is the Trainer's ``GradScaler``, and ``on_nonfinite``
+    defaults to ``"skip"``. A run of a single process goes on without compression, with a warning.
     """
 
-    def __init__(self, trainer: Trainer, compressor: Any = "eden", **options: Any) -> None:
-        self._trainer, self._compressor, self._options = trainer, compressor, options
+    def __init__(
+        self,
+        trainer: Trainer,
+        compressor: Any = "eden",
+        *,
+        rules: Rules = None,
+        exchange: str = "auto",
+        seed: int = 0,
+        deadline: float = 300.0,
+        on_nonfinite: Optional[str] = None,
+        scaler: Optional[Any] = "auto",
+        raw_vectors: bool = True,
+        raw_below: int = 256,
+        raw_names: Sequence[str] = (),
+        total_steps: Optional[int] = None,
+        optimizer: Optional[OneBitAdam] = None,
+        device: str = "auto",
+        threads: int = 1,
+    ) -> None:
+        self._arguments = _framework.arguments_of(locals())
+        self._trainer = trainer
         self.handle: Optional[Handle] = None
         self._resumed: Any = None
         trainer.train = self._telling(trainer.train)  # type: ignore[method-assign]
@@ -58,8 +79,7 @@ class Compression(TrainerCallback):
         if _framework.is_single_process(self._trainer.model_wrapped):
             return
         scaler = getattr(getattr(self._trainer, "accelerator", None), "scaler", None)
-        options = _framework.with_scaler(self._compressor, self._options, scaler)
-        self.handle = register(self._trainer.model_wrapped, self._compressor, **options)
+        self.handle = register(self._trainer.model_wrapped, **_framework.with_scaler(self._arguments, scaler))
         if state.global_step:
             folder = self._resumed_folder(args)
             read = partial(_read, folder, dist.get_rank(), dist.get_world_size())
@@ -137,8 +157,8 @@ def _read(folder: Path, rank: int, size: int) -> Optional[Any]:
     for state in states:
         if state["world_size"] != saved:
             raise _core.StateError(
-                f"{folder} has states of runs with {saved} and with {state['world_size']} ranks; remove the "
-                "gradwire-rank*.pt of one"
+                f"{folder} has states of runs with {saved} and with {state['world_size']} ranks; remove the gradwire-rank*.pt files of "
+                "one run"
             )
     return states[0] if saved == size else states
 
@@ -147,8 +167,8 @@ def _load(folder: Path, rank: int) -> Any:
     file = _file(folder, rank)
     if not file.is_file():
         raise _core.StateError(
-            f"{file} is missing: every rank of the saved run wrote one, and a run with another number of ranks needs all; "
-            "copy it from the machine of that rank"
+            f"{file} is missing. Every rank of the saved run wrote its own file, and a run on another number of ranks needs all of them; "
+            "copy the file from the machine of that rank"
         )
     # Mapped into memory, because all ranks read the number of ranks from one file.
     state = torch.load(str(file), weights_only=True, map_location="cpu", mmap=True)

@@ -40,34 +40,34 @@ class DeviceExchange(Resources):
         self._shapes = dict(tensors)
         # The compressors of the tensors, by the first step of each stage.
         self._specs = {first: dict(zip(self._shapes, reducer.specs(first))) for first, _ in reducer.stages}
-        # By group of tensors and stage.
+        # By tensor group and stage.
         self._buckets: Dict[Tuple[int, int], Bucket] = {}
         self._step = -1
 
-    def average(self, group: int, step: int, names: Sequence[str], tensor: torch.Tensor, scale: Scale) -> Future:
+    def average(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor, scale: Scale) -> Future:
         """Averages a bucket over ranks, in place and in the background."""
         if step != self._step:
             self._step = step
             self.compress.wait_stream(self.down)
         future = future_of(self.device)
         try:
-            bucket: Any = self._bucket(group, step, names)
+            bucket: Any = self._bucket(tensor_group, step, names)
             bucket.start(tensor, step, scale)
         except Exception as error:
             bucket = Failed(error, tensor)
-        self.reducer.average_device(group, step, tensor.numel(), bucket, lambda: bucket.done(future))
+        self.reducer.average_device(tensor_group, step, tensor.numel(), bucket, lambda: bucket.done(future))
         return future
 
-    def _bucket(self, group: int, step: int, names: Sequence[str]) -> Bucket:
-        """The bucket of a group at the stage of a step."""
+    def _bucket(self, tensor_group: int, step: int, names: Sequence[str]) -> Bucket:
+        """The bucket of a tensor group at the stage of a step."""
         stage = max(first for first, _ in self.reducer.stages if first <= step)
-        bucket = self._buckets.get((group, stage))
+        bucket = self._buckets.get((tensor_group, stage))
         if bucket is None:
             # DistributedDataParallel rebuilds its buckets after the first step, and the old ones
             # hold memory.
             self._buckets = {key: other for key, other in self._buckets.items() if other.step >= step}
             specs = [self._specs[stage][name] for name in names]
-            bucket = self._buckets[group, stage] = Bucket(self, self._slots(names), specs)
+            bucket = self._buckets[tensor_group, stage] = Bucket(self, self._slots(names), specs)
         return bucket
 
     def _slots(self, names: Sequence[str]) -> List[Slot]:

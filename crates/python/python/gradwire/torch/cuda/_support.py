@@ -26,7 +26,7 @@ def reason_against(reducer: _core.Reducer) -> Optional[str]:
     exchange, rounds = reducer.exchange, False
     if exchange not in ("all-gather", "all-reduce"):
         return (
-            f"ranks exchange by {exchange}, and kernels work with exchange='all-gather', or 'all-reduce' with powersgd or gradzip"
+            f"ranks exchange by {exchange}, but kernels need exchange='all-gather', or 'all-reduce' with powersgd or gradzip"
         )
     for step, _ in reducer.stages:
         for spec in sorted(set(reducer.specs(step))):
@@ -38,7 +38,7 @@ def reason_against(reducer: _core.Reducer) -> Optional[str]:
             if not _works(kernel, exchange):
                 return f"the kernel for '{spec}' does not work with {exchange}"
     if exchange == "all-reduce" and not rounds:
-        return "ranks exchange by all-reduce, and no compressor is a method in rounds"
+        return "ranks exchange by all-reduce, but no compressor is a multi-round method"
     return None
 
 
