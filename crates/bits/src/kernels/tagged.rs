@@ -38,28 +38,31 @@ static GROUPS: [Group; 256] = {
     groups
 };
 
-/// The places of bytes of four words in a vector.
-#[derive(Clone, Copy)]
-#[repr(align(16))]
-struct Places([u8; 4 * TAGS]);
+/// A permutation of the bytes of four words.
+#[repr(align(32))]
+struct Permutation {
+    /// For each byte of the result its place before, or 255 for a byte that is 0.
+    places: [u8; 4 * TAGS],
+    /// Bytes of the packed words.
+    size: u8,
+}
 
-/// For each byte of tags, the place of each byte of its words among the packed bytes; 255 for
-/// bytes that are 0.
-static UNPACKED: [Places; 256] = places(true);
+/// For each byte of tags, the permutation that packs its words.
+static PACKED: [Permutation; 256] = permutations(false);
+/// For each byte of tags, the permutation that unpacks its words.
+static UNPACKED: [Permutation; 256] = permutations(true);
 
-/// For each byte of tags, the places of the packed bytes among the words' bytes; then 255.
-static PACKED: [Places; 256] = places(false);
-
-const fn places(unpacked: bool) -> [Places; 256] {
-    let mut all = [Places([255; 4 * TAGS]); 256];
+const fn permutations(unpack: bool) -> [Permutation; 256] {
+    let mut all = [const { Permutation { places: [255; 4 * TAGS], size: 0 } }; 256];
     let mut tags = 0;
     while tags < all.len() {
-        let (mut at, mut packed) = (0, 0);
+        let Permutation { places, size } = &mut all[tags];
+        let mut at = 0;
         while at < 4 * TAGS {
             if at % 4 < SIZES[tags >> (at / 4 * 2) & 3] as usize {
-                let (from, to) = if unpacked { (packed, at) } else { (at, packed) };
-                all[tags].0[to] = from as u8;
-                packed += 1;
+                let (from, to) = if unpack { (*size, at) } else { (at as u8, *size as usize) };
+                places[to] = from;
+                *size += 1;
             }
             at += 1;
         }
@@ -136,8 +139,8 @@ kernel! {
         for (tags, fours) in packed.chunks(BATCH).zip(fours.chunks(BATCH)) {
             let mut len = 0;
             for (&tags, four) in tags.iter().zip(fours) {
-                pack_four(simd, usize::from(tags), four, &mut room[len..len + 4 * TAGS]);
-                len += usize::from(GROUPS[usize::from(tags)].size);
+                let place = &mut room[len..len + 4 * TAGS];
+                len += usize::from(pack_four(simd, usize::from(tags), four, place));
             }
             out.extend_from_slice(&room[..len]);
         }
@@ -146,7 +149,7 @@ kernel! {
 }
 
 /// Groups of words that are packed before they are appended.
-const BATCH: usize = 256;
+const BATCH: usize = 64;
 
 /// Whether a set permutes bytes in one instruction.
 #[inline(always)]
@@ -155,16 +158,20 @@ fn permutes<S: Simd>() -> bool {
     cfg!(not(target_arch = "x86_64")) || S::u8s::LEN > 16
 }
 
-/// Packs four words, and overwrites bytes behind them.
+/// Packs four words, overwrites the bytes behind them, and returns their number of bytes.
 #[inline(always)]
-fn pack_four<S: Simd>(simd: S, tags: usize, words: &[u32; TAGS], room: &mut [u8]) {
+fn pack_four<S: Simd>(simd: S, tags: usize, words: &[u32; TAGS], room: &mut [u8]) -> u8 {
     if permutes::<S>() {
+        let Permutation { places, size } = &PACKED[tags];
         let bytes: u8x16<S> = u32x4::from_slice(simd, words).bitcast();
-        bytes.swizzle_dyn(PACKED[tags].0).store_slice(room);
+        bytes.swizzle_dyn(*places).store_slice(room);
+        *size
     } else {
-        for (&start, word) in GROUPS[tags].starts.iter().zip(words) {
+        let Group { starts, size } = &GROUPS[tags];
+        for (&start, word) in starts.iter().zip(words) {
             room[usize::from(start)..][..4].copy_from_slice(&word.to_le_bytes());
         }
+        *size
     }
 }
 
@@ -195,12 +202,11 @@ kernel! {
         }
         let (mut groups, mut used) = (0, 0);
         for (&tags, four) in packed.iter().zip(words.as_chunks_mut::<TAGS>().0) {
-            let Some(some) = bytes[used..].first_chunk::<{ 4 * TAGS }>() else { break };
-            let some = u8x16::from_slice(simd, some);
-            let four_words: u32x4<S> =
-                some.swizzle_dyn_precise(UNPACKED[usize::from(tags)].0).bitcast();
-            four_words.store_slice(four);
-            used += usize::from(GROUPS[usize::from(tags)].size);
+            let Some(packed) = bytes[used..].first_chunk::<{ 4 * TAGS }>() else { break };
+            let Permutation { places, size } = &UNPACKED[usize::from(tags)];
+            let words = u8x16::from_slice(simd, packed).swizzle_dyn_precise(*places);
+            words.bitcast::<u32x4<S>>().store_slice(four);
+            used += usize::from(*size);
             groups += 1;
         }
         used + plain_unpack(&packed[groups..], &bytes[used..], &mut words[groups * TAGS..])

@@ -54,7 +54,7 @@ kernel! {
                 encode_by_run(word, zeros, pending, out);
             } else {
                 for bytes in word.chunks_exact(S::u8s::LEN) {
-                    encode_vector(S::u8s::from_slice(simd, bytes), pending, out);
+                    encode_vector(simd, S::u8s::from_slice(simd, bytes), pending, out);
                 }
             }
         }
@@ -80,41 +80,34 @@ fn plain_encode(bytes: &[u8], pending: &mut usize, out: &mut Vec<u8>) {
 /// one compression removes the other bytes of runs. A run at the end stays pending. No run,
 /// including the pending zeros, is longer than [`LONGEST`].
 #[inline(always)]
-fn encode_vector<S: Simd, V: SimdInt<S, Element = u8>>(
-    bytes: V,
-    pending: &mut usize,
-    out: &mut Vec<u8>,
-) {
-    let simd = bytes.token();
+fn encode_vector<S: Simd>(simd: S, bytes: S::u8s, pending: &mut usize, out: &mut Vec<u8>) {
     let is_zero = bytes.simd_eq(ZEROS);
-    let lengths = run_lengths::<S, V>(is_zero);
+    let lengths = run_lengths(simd, is_zero);
     // If the run began with the first byte, the pending run is part of it.
-    let first = lengths.simd_eq(V::from_fn(simd, |at| at as u8 + 1));
+    let first = lengths.simd_eq(S::u8s::from_fn(simd, |at| at as u8 + 1));
     let lengths = first.select(lengths + *pending as u8, lengths);
     let coded = lengths.simd_ge(2).select(lengths + 241, bytes);
 
-    // A byte is removed if it and the next one are zeros; the last one may have a next.
-    let last = V::Mask::from_bitmask(simd, 1 << (V::LEN - 1));
+    // A byte that stands for zeros is removed if the next one does, too, or may do so.
+    let last = S::mask8s::from_bitmask(simd, 1 << (S::u8s::LEN - 1));
     let kept = !(is_zero & (is_zero.rotate_elements_left::<1>() | last));
-    let mut len = out.len();
-    // Written in any case, as it is hard to predict whether a run ends before these bytes.
+    // The pending run's byte is written in any case: whether a run ends there is hard to predict.
+    let len = out.len() + usize::from(*pending > 0 && !is_zero.test(0));
     out.push(if *pending > 0 { code(*pending) } else { 0 });
-    len += usize::from(*pending > 0 && !is_zero.test(0));
     out.truncate(len);
     out.extend_from_slice(coded.compress(kept).as_slice());
     out.truncate(len + kept.to_bitmask().count_ones() as usize);
-    *pending = (is_zero.to_bitmask() << (64 - V::LEN)).leading_ones() as usize;
+    *pending = (is_zero.to_bitmask() << (64 - S::u8s::LEN)).leading_ones() as usize;
 }
 
 /// For each byte of a mask, the length of the run of such bytes that ends there, up to 16.
 #[inline(always)]
-fn run_lengths<S: Simd, V: SimdInt<S, Element = u8>>(mask: V::Mask) -> V {
-    let simd = mask.token();
-    let zero = V::splat(simd, 0);
-    let mut lengths = mask.select(V::splat(simd, 1), zero);
+fn run_lengths<S: Simd>(simd: S, mask: S::mask8s) -> S::u8s {
+    let [zero, one] = [0, 1].map(|x| S::u8s::splat(simd, x));
+    let mut lengths = mask.select(one, zero);
     // If the last bytes, one, two, four or eight, are all in the run, adds the count of the bytes
     // before them.
-    let longer = |x: V, full: u8, before: V| x + x.simd_eq(full).select(before, zero);
+    let longer = |x: S::u8s, full: u8, before: S::u8s| x + x.simd_eq(full).select(before, zero);
     lengths = longer(lengths, 1, lengths.shift_elements_right::<1>(0));
     lengths = longer(lengths, 2, lengths.shift_elements_right::<2>(0));
     lengths = longer(lengths, 4, lengths.shift_elements_right::<4>(0));
