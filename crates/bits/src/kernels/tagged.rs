@@ -149,7 +149,7 @@ kernel! {
 }
 
 /// Groups of words that are packed before they are appended.
-const BATCH: usize = 64;
+const BATCH: usize = 256;
 
 /// Whether a set permutes bytes in one instruction.
 #[inline(always)]

@@ -24,20 +24,21 @@ kernel! {
         let (groups, rest) = values.as_chunks_mut::<64>();
         let (bytes, last) = digits.as_chunks_mut::<64>();
         let [high, low] = [scale * 0.5, scale * -0.5].map(|x| S::f32s::splat(simd, x));
-        let [positive, negative] = [scale, -scale].map(|x| S::i32s::splat(simd, x.to_bits() as i32));
+        let [positive, negative] =
+            [scale, -scale].map(|x| S::i32s::splat(simd, x.to_bits() as i32));
         for (group, bytes) in groups.iter_mut().zip(bytes) {
             append_all(simd, bytes, #[inline(always)] |at| {
                 let lanes = &mut group[at..at + S::f32s::LEN];
                 let x = S::f32s::from_slice(simd, lanes);
                 let (above, below) = (x.simd_gt(high), x.simd_lt(low));
-                let rest = if masks_are_bits::<S>() {
+                let left = if masks_are_bits::<S>() {
                     above.select(x - scale, below.select(x + scale, x))
                 } else {
                     // Zero is subtracted from the others, not added, so −0 stays −0.
                     let sent = above.to_vector() & positive | below.to_vector() & negative;
                     x - sent.bitcast::<S::f32s>()
                 };
-                rest.store_slice(lanes);
+                left.store_slice(lanes);
                 (above, below)
             });
         }
