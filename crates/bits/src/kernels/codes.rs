@@ -63,7 +63,7 @@ fn plain_codes(symbols: &[[u16; 4]], codes: &ShortCodes, words: &mut [u64]) {
 
 #[cfg(target_arch = "x86_64")]
 fearless_simd::kernel! {
-    /// [`join_codes`] with tables in registers: 4 times the speed of the portable text.
+    /// [`join_codes`] with tables in registers. AVX-512: 4 times the speed of the portable text.
     fn look_up_and_join(
         avx512: Avx512,
         symbols: &[[u16; 4]],

@@ -123,6 +123,7 @@ fn has_long_run(zeros: u64) -> bool {
 }
 
 /// Encodes a word run by run, which is fast for long runs.
+#[inline(always)]
 fn encode_by_run(word: &[u8; 64], zeros: u64, pending: &mut usize, out: &mut Vec<u8>) {
     let mut at = 0;
     while at < 64 {
