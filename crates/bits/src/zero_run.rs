@@ -35,19 +35,7 @@ impl Encoder {
     /// they would be decoded as runs.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         out.reserve(bytes.len() + 1);
-        let done = kernels::encode_words(bytes, &mut self.pending, out);
-        for &byte in &bytes[done..] {
-            if byte == ZEROS {
-                if self.pending == LONGEST {
-                    out.push(code(LONGEST));
-                    self.pending = 0;
-                }
-                self.pending += 1;
-            } else {
-                self.finish(out);
-                out.push(byte);
-            }
-        }
+        kernels::encode_runs(bytes, &mut self.pending, out);
     }
 
     /// Appends the run still pending, if any.

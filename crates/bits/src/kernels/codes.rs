@@ -4,6 +4,8 @@
 //! the first bit lowest; their number is in the lowest byte. To append a code to a word, shift the
 //! bits of the word right by the length of the code, and add the bits of the code with an "or".
 
+use fearless_simd::prelude::*;
+
 use super::kernel;
 use crate::group_writer::{Bits, Buffer};
 
@@ -46,43 +48,89 @@ impl ShortCodes {
 /// Writes the joined codes of each four symbols, up to 48 bits; the bits between the codes and the
 /// length byte are zero. Only the lower byte of a symbol counts. Processes the shorter length.
 pub fn join_codes(symbols: &[[u16; 4]], codes: &ShortCodes, words: &mut [u64]) {
-    let len = symbols.len().min(words.len());
-    let (symbols, words) = (&symbols[..len], &mut words[..len]);
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::has_avx512() {
-        let ((groups, rest), (eights, last)) = (symbols.as_chunks(), words.as_chunks_mut());
-        // SAFETY: the processor has the features the function is compiled for.
-        unsafe { avx512::join_codes(groups, &codes.entries, eights) };
-        return join_codes_scalar(rest, codes, last);
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx512) = super::level::used().as_avx512() {
+        return look_up_and_join(avx512, symbols, codes, words);
     }
-    join_codes_scalar(symbols, codes, words);
+    plain_codes(symbols, codes, words);
 }
 
-fn join_codes_scalar(symbols: &[[u16; 4]], codes: &ShortCodes, words: &mut [u64]) {
+fn plain_codes(symbols: &[[u16; 4]], codes: &ShortCodes, words: &mut [u64]) {
     for (symbols, word) in symbols.iter().zip(words) {
         *word = joined(symbols.map(|symbol| codes.entries[usize::from(symbol as u8)]));
     }
 }
 
-/// Joins each four codes of two bytes, as [`join_codes`] does: a code is in the upper twelve bits,
-/// the first one lowest, and its length in the lower four. Processes the shorter length.
-pub fn join_entries(entries: &[[u16; 4]], words: &mut [u64]) {
-    let len = entries.len().min(words.len());
-    let (entries, words) = (&entries[..len], &mut words[..len]);
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::has_avx512() {
-        let ((groups, rest), (eights, last)) = (entries.as_chunks(), words.as_chunks_mut());
-        // SAFETY: the processor has the features the function is compiled for.
-        unsafe { avx512::join_entries(groups, eights) };
-        return join_entries_scalar(rest, last);
+#[cfg(target_arch = "x86_64")]
+fearless_simd::kernel! {
+    /// [`join_codes`] with tables in registers. AVX-512: 4 times the speed of the portable text.
+    fn look_up_and_join(
+        avx512: Avx512,
+        symbols: &[[u16; 4]],
+        codes: &ShortCodes,
+        words: &mut [u64],
+    ) {
+        use core::arch::x86_64::_mm512_permutex2var_epi16;
+        use fearless_simd::u16x32;
+
+        let len = symbols.len().min(words.len());
+        let (groups, rest) = symbols[..len].as_chunks::<8>();
+        let (eights, last) = words[..len].as_chunks_mut::<8>();
+        let tables: [u16x32<_>; 8] =
+            core::array::from_fn(|at| u16x32::from_slice(avx512, &codes.entries[32 * at..][..32]));
+        for (symbols, words) in groups.iter().zip(eights) {
+            let symbols = u16x32::from_slice(avx512, symbols.as_flattened());
+            // Six bits of a symbol choose one of 64 entries, the next two one of four.
+            let entries: [u16x32<_>; 4] = core::array::from_fn(|at| {
+                let [low, high] = [tables[2 * at], tables[2 * at + 1]].map(Into::into);
+                _mm512_permutex2var_epi16(low, symbols.into(), high).simd_into(avx512)
+            });
+            let sixth = (symbols & (1 << 6)).simd_ne(0);
+            let [low, high] = [[0, 1], [2, 3]].map(|[a, b]| sixth.select(entries[b], entries[a]));
+            let entry = (symbols & (1 << 7)).simd_ne(0).select(high, low);
+            join_vector(avx512, entry).store_slice(words);
+        }
+        plain_codes(rest, codes, last);
     }
-    join_entries_scalar(entries, words);
 }
 
-fn join_entries_scalar(entries: &[[u16; 4]], words: &mut [u64]) {
+kernel! {
+    /// Joins each four codes of two bytes, as [`join_codes`] does: a code is in the upper twelve
+    /// bits, the first one lowest, and its length in the lower four. Processes the shorter length.
+    pub fn join_entries / plain_entries(simd, entries: &[[u16; 4]], words: &mut [u64]) {
+        let len = entries.len().min(words.len());
+        let (groups, rest) = entries[..len].as_chunks::<8>();
+        let (eights, last) = words[..len].as_chunks_mut::<8>();
+        let entries = groups.as_flattened().as_flattened().chunks_exact(S::u16s::LEN);
+        let words = eights.as_flattened_mut().chunks_exact_mut(S::u64s::LEN);
+        for (entries, words) in entries.zip(words) {
+            join_vector(simd, S::u16s::from_slice(simd, entries)).store_slice(words);
+        }
+        plain_entries(rest, last);
+    }
+}
+
+fn plain_entries(entries: &[[u16; 4]], words: &mut [u64]) {
     for (&entries, word) in entries.iter().zip(words) {
         *word = joined(entries);
     }
+}
+
+/// Joins each four codes of a vector.
+#[inline(always)]
+fn join_vector<S: Simd>(_: S, entry: S::u16s) -> S::u64s {
+    let length = entry & 0xf;
+    let (code, length): (S::u32s, S::u32s) = ((entry ^ length).bitcast(), length.bitcast());
+    // Moves the first of two codes to the upper half of 32 bits, and places the second, already
+    // there, behind it.
+    let behind = length >> 16;
+    let pair: S::u64s = ((code << 16) >> behind | code & (0xffff << 16)).bitcast();
+    // The same with two pairs. The lengths of the first pairs are still in the upper half of the
+    // widths.
+    let width: S::u64s = ((behind + length) & 0xff).bitcast();
+    let behind = width >> 32;
+    let four = (pair << 32) >> behind | pair & (0xffff_ffff << 32);
+    four | ((behind + width) & 0xff)
 }
 
 /// Four codes of two bytes as a word.
@@ -102,79 +150,6 @@ kernel! {
     /// shift by a length delays all words after it. With BMI2 a shift is one instruction.
     pub(crate) fn pack_words(words: &[u64], bits: &mut Bits, buffer: &mut Buffer) -> usize {
         bits.pack(words.iter().map(|&word| (word, word)), buffer)
-    }
-}
-
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-mod avx512 {
-    use core::arch::x86_64::*;
-
-    use super::SYMBOLS;
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    pub(super) fn join_codes(
-        symbols: &[[[u16; 4]; 8]],
-        entries: &[u16; SYMBOLS],
-        words: &mut [[u64; 8]],
-    ) {
-        // SAFETY: the array holds eight times 32 entries.
-        let [t0, t1, t2, t3, t4, t5, t6, t7] = core::array::from_fn(|at| unsafe {
-            _mm512_loadu_si512(entries.as_ptr().add(32 * at).cast())
-        });
-        for (symbols, words) in symbols.iter().zip(words) {
-            // SAFETY: the array holds the 32 symbols that are read.
-            let s = unsafe { _mm512_loadu_si512(symbols.as_ptr().cast()) };
-            // Six bits of a symbol choose one of 64 entries, the next two one of four.
-            let sixth = _mm512_test_epi16_mask(s, _mm512_set1_epi16(1 << 6));
-            let seventh = _mm512_test_epi16_mask(s, _mm512_set1_epi16(1 << 7));
-            let low = _mm512_mask_blend_epi16(
-                sixth,
-                _mm512_permutex2var_epi16(t0, s, t1),
-                _mm512_permutex2var_epi16(t2, s, t3),
-            );
-            let high = _mm512_mask_blend_epi16(
-                sixth,
-                _mm512_permutex2var_epi16(t4, s, t5),
-                _mm512_permutex2var_epi16(t6, s, t7),
-            );
-            let entry = _mm512_mask_blend_epi16(seventh, low, high);
-            // SAFETY: the array holds the eight words that are written.
-            unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), joined(entry)) };
-        }
-    }
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    pub(super) fn join_entries(entries: &[[[u16; 4]; 8]], words: &mut [[u64; 8]]) {
-        for (entries, words) in entries.iter().zip(words) {
-            // SAFETY: the arrays hold the 32 entries that are read and the eight words that are
-            // written.
-            unsafe {
-                let entry = _mm512_loadu_si512(entries.as_ptr().cast());
-                _mm512_storeu_si512(words.as_mut_ptr().cast(), joined(entry));
-            }
-        }
-    }
-
-    /// Each four of 32 codes as a word.
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    #[inline]
-    fn joined(entry: __m512i) -> __m512i {
-        let length = _mm512_and_si512(entry, _mm512_set1_epi16(0xf));
-        let code = _mm512_xor_si512(entry, length);
-        // Moves the first of two codes to the upper half of 32 bits, and places the second, already
-        // there, behind it.
-        let (behind, first) = (_mm512_srli_epi32::<16>(length), _mm512_slli_epi32::<16>(code));
-        let second = _mm512_and_si512(code, _mm512_set1_epi32(0xffff << 16));
-        let pair = _mm512_or_si512(_mm512_srlv_epi32(first, behind), second);
-        let width = _mm512_add_epi32(behind, length);
-        // The same with two pairs. The lengths of the first pairs are still in the upper half of
-        // the widths.
-        let width = _mm512_and_si512(width, _mm512_set1_epi32(0xff));
-        let (behind, first) = (_mm512_srli_epi64::<32>(width), _mm512_slli_epi64::<32>(pair));
-        let second = _mm512_and_si512(pair, _mm512_set1_epi64(!0 << 32));
-        let codes = _mm512_or_si512(_mm512_srlv_epi64(first, behind), second);
-        let width = _mm512_and_si512(_mm512_add_epi64(behind, width), _mm512_set1_epi64(0xff));
-        _mm512_or_si512(codes, width)
     }
 }
 

@@ -28,10 +28,3 @@ pub(super) fn compress(x: __m256i, mask: u8) -> __m256i {
     let lanes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(LANES[usize::from(mask)] as i64));
     _mm256_permutevar8x32_epi32(x, lanes)
 }
-
-/// The lower eight bytes of `x` whose bit in `mask` is 1, in order, and then byte 0 repeated.
-#[target_feature(enable = "avx2")]
-#[inline]
-pub(super) fn compress_bytes(x: __m128i, mask: u8) -> __m128i {
-    _mm_shuffle_epi8(x, _mm_cvtsi64_si128(LANES[usize::from(mask)] as i64))
-}

@@ -103,4 +103,4 @@ pub use thin::{times_thin, transposed_times_thin};
 pub use truncate::{Cuts, truncate_residual, truncated_add, truncated_valid};
 pub use uniform::{Bins, bin_of, extremes, middle_add, middle_off};
 pub use width::{narrow, widen};
-pub(crate) use zero_run::{above, encode_words, expanded_len};
+pub(crate) use zero_run::{above, encode_runs, expanded_len};

@@ -13,13 +13,17 @@ kernel! {
     /// If `bytes` is not half as long as `numbers`, rounded up.
     pub fn pack_nibbles(numbers: &[i8], bytes: &mut [u8]) {
         assert_eq!(bytes.len(), numbers.len().div_ceil(2));
-        let nibble = |number: i8| number.wrapping_add(BIAS) as u8 & 15;
-        let (pairs, rest) = numbers.as_chunks::<2>();
+        let pack = |[first, second]: [i8; 2]| {
+            // Among four bits, adding the bias inverts the highest.
+            let halves = u16::from_le_bytes([first as u8, second as u8]) & 0x0f0f ^ 0x0808;
+            (halves | halves >> 4) as u8
+        };
+        let (pairs, rest) = numbers.as_chunks();
         for (pair, byte) in pairs.iter().zip(&mut *bytes) {
-            *byte = nibble(pair[0]) | nibble(pair[1]) << 4;
+            *byte = pack(*pair);
         }
         if let ([last], [.., byte]) = (rest, bytes) {
-            *byte = nibble(*last) | nibble(0) << 4;
+            *byte = pack([*last, 0]);
         }
     }
 }

@@ -3,6 +3,7 @@
 //! BMI2 extracts the lowest n bits of a word, or shifts by a number in any register, in one
 //! instruction. Each symbol waits for the previous state, and so for these instructions.
 
+use super::kernel;
 use crate::bit_io::window;
 use crate::quarters::STREAMS;
 
@@ -70,56 +71,43 @@ pub(crate) struct Transition {
 /// The states of each symbol, each with the number of states added.
 pub(crate) type States = [u16; 1 << Entry::STATE_BITS];
 
-/// Replaces the symbols of four streams, from the last to the first, by their code: the bits in the
-/// upper twelve bits, the first one lowest, and the number of bits in the lower four. `states` has
-/// the states after the last symbols, and gets the states before the first.
-///
-/// # Panics
-/// If a symbol has no transition.
-pub(crate) fn encode_states(
-    transitions: &[Transition],
-    next: &States,
-    states: &mut [u32; STREAMS],
-    parts: &mut [&mut [u16]; STREAMS],
-) {
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::has_avx2() {
-        // SAFETY: the processor has the features the function is compiled for.
-        return unsafe { bmi2::encode_states(transitions, next, states, parts) };
+kernel! {
+    /// Replaces the symbols of four streams, from the last to the first, by their code: the bits in
+    /// the upper twelve bits, the first one lowest, and the number of bits in the lower four.
+    /// `states` has the states after the last symbols, and gets the states before the first.
+    ///
+    /// # Panics
+    /// If a symbol has no transition.
+    pub(crate) fn encode_states(
+        transitions: &[Transition],
+        next: &States,
+        states: &mut [u32; STREAMS],
+        parts: &mut [&mut [u16]; STREAMS],
+    ) {
+        let step = |state: &mut u32, symbol: &mut u16| {
+            let transition = transitions[usize::from(*symbol)];
+            let count = state.wrapping_add(transition.add) >> 16;
+            // The rest of the state is in the upper half, and the bits that leave it are at the top of
+            // the lower half.
+            *symbol = (*state << 16).wrapping_shr(count) as u16 | count as u16;
+            let place = state.wrapping_shr(count).wrapping_add(transition.find);
+            *state = u32::from(next[place as usize % next.len()]);
+        };
+        let together = parts.iter().map(|part| part.len()).min().unwrap_or(0);
+        for (state, part) in states.iter_mut().zip(&mut *parts) {
+            part[together..].iter_mut().rev().for_each(|symbol| step(state, symbol));
+        }
+        let [a, b, c, d] = parts.each_mut().map(|part| &mut part[..together]);
+        let together = a.iter_mut().zip(b).zip(c).zip(d).rev();
+        let [mut at, mut bt, mut ct, mut dt] = *states;
+        for (((a, b), c), d) in together {
+            step(&mut at, a);
+            step(&mut bt, b);
+            step(&mut ct, c);
+            step(&mut dt, d);
+        }
+        *states = [at, bt, ct, dt];
     }
-    walk_back(transitions, next, states, parts);
-}
-
-#[inline(always)]
-fn walk_back(
-    transitions: &[Transition],
-    next: &States,
-    states: &mut [u32; STREAMS],
-    parts: &mut [&mut [u16]; STREAMS],
-) {
-    let step = |state: &mut u32, symbol: &mut u16| {
-        let transition = transitions[usize::from(*symbol)];
-        let count = state.wrapping_add(transition.add) >> 16;
-        // The rest of the state is in the upper half, and the bits that leave it are at the top of
-        // the lower half.
-        *symbol = (*state << 16).wrapping_shr(count) as u16 | count as u16;
-        let place = state.wrapping_shr(count).wrapping_add(transition.find);
-        *state = u32::from(next[place as usize % next.len()]);
-    };
-    let together = parts.iter().map(|part| part.len()).min().unwrap_or(0);
-    for (state, part) in states.iter_mut().zip(&mut *parts) {
-        part[together..].iter_mut().rev().for_each(|symbol| step(state, symbol));
-    }
-    let [a, b, c, d] = parts.each_mut().map(|part| &mut part[..together]);
-    let together = a.iter_mut().zip(b).zip(c).zip(d).rev();
-    let [mut at, mut bt, mut ct, mut dt] = *states;
-    for (((a, b), c), d) in together {
-        step(&mut at, a);
-        step(&mut bt, b);
-        step(&mut ct, c);
-        step(&mut dt, d);
-    }
-    *states = [at, bt, ct, dt];
 }
 
 /// Decodes the same number of symbols of each stream while all have whole words left, and returns
@@ -131,41 +119,31 @@ pub(crate) fn decode_states(
     positions: &mut [u64; STREAMS],
     parts: &mut [&mut [u16]; STREAMS],
 ) -> usize {
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::has_avx2() {
-        // SAFETY: the processor has the features the function is compiled for.
-        return unsafe { bmi2::decode_states(entries, bytes, states, positions, parts) };
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx2) = super::level::used().as_avx2() {
+        return with_bmi2(avx2, entries, bytes, states, positions, parts);
     }
     by_groups(entries, bytes, states, positions, parts, Entry::next)
 }
 
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-mod bmi2 {
-    use core::arch::x86_64::_bzhi_u32;
-
-    use super::{Entries, Entry, STREAMS, States, Transition};
-
-    #[target_feature(enable = "bmi1,bmi2,lzcnt")]
-    pub(super) fn encode_states(
-        transitions: &[Transition],
-        next: &States,
-        states: &mut [u32; STREAMS],
-        parts: &mut [&mut [u16]; STREAMS],
-    ) {
-        super::walk_back(transitions, next, states, parts);
-    }
-
-    #[target_feature(enable = "bmi1,bmi2,lzcnt")]
-    pub(super) fn decode_states(
+#[cfg(target_arch = "x86_64")]
+fearless_simd::kernel! {
+    /// [`by_groups`] with an instruction that keeps the lowest bits. AVX2: 1.15 times the speed of
+    /// the portable text. AVX-512: 2.8 times, as compilers turn that text into slow vectors.
+    fn with_bmi2(
+        avx2: Avx2,
         entries: &Entries,
         bytes: &[u8],
         states: &mut [u32; STREAMS],
         positions: &mut [u64; STREAMS],
         parts: &mut [&mut [u16]; STREAMS],
     ) -> usize {
+        let _ = avx2;
         // The instruction takes the number of bits from the lowest byte.
-        let next = |Entry(entry), bits| Entry(entry).least_next() + _bzhi_u32(bits as u32, entry);
-        super::by_groups(entries, bytes, states, positions, parts, next)
+        let next = |entry: Entry, bits: u64| {
+            entry.least_next() + core::arch::x86_64::_bzhi_u32(bits as u32, entry.0)
+        };
+        by_groups(entries, bytes, states, positions, parts, next)
     }
 }
 

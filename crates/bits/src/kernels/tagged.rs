@@ -6,6 +6,8 @@
 
 use alloc::vec::Vec;
 
+use fearless_simd::{prelude::*, u8x16, u32x4};
+
 use super::kernel;
 
 /// Tags in a byte.
@@ -35,6 +37,39 @@ static GROUPS: [Group; 256] = {
     }
     groups
 };
+
+/// A permutation of the bytes of four words.
+#[repr(align(32))]
+struct Permutation {
+    /// For each byte of the result its place before, or 255 for a byte that is 0.
+    places: [u8; 4 * TAGS],
+    /// Bytes of the packed words.
+    size: u8,
+}
+
+/// For each byte of tags, the permutation that packs its words.
+static PACKED: [Permutation; 256] = permutations(false);
+/// For each byte of tags, the permutation that unpacks its words.
+static UNPACKED: [Permutation; 256] = permutations(true);
+
+const fn permutations(unpack: bool) -> [Permutation; 256] {
+    let mut all = [const { Permutation { places: [255; 4 * TAGS], size: 0 } }; 256];
+    let mut tags = 0;
+    while tags < all.len() {
+        let Permutation { places, size } = &mut all[tags];
+        let mut at = 0;
+        while at < 4 * TAGS {
+            if at % 4 < SIZES[tags >> (at / 4 * 2) & 3] as usize {
+                let (from, to) = if unpack { (*size, at) } else { (at as u8, *size as usize) };
+                places[to] = from;
+                *size += 1;
+            }
+            at += 1;
+        }
+        tags += 1;
+    }
+    all
+}
 
 kernel! {
     /// Packs tags, which are below 4. Unused bits of the last byte are 0.
@@ -91,25 +126,56 @@ kernel! {
     }
 }
 
-/// Appends the lowest bytes of words; their packed tags give the numbers of bytes.
-///
-/// # Panics
-/// If `packed` does not have a byte for every four words, rounded up.
-pub fn pack_tagged(packed: &[u8], words: &[u32], out: &mut Vec<u8>) {
-    assert_eq!(packed.len(), words.len().div_ceil(TAGS));
-    out.reserve(4 * words.len());
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::has_avx2() {
-        let (fours, rest) = words.as_chunks();
-        // SAFETY: the processor has the instructions, and room for four bytes of each word was
-        // reserved.
-        unsafe { avx2::pack_tagged(packed, fours, out) };
-        return pack_tagged_scalar(&packed[fours.len()..], rest, out);
+kernel! {
+    /// Appends the lowest bytes of words; their packed tags give the numbers of bytes.
+    ///
+    /// # Panics
+    /// If `packed` does not have a byte for every four words, rounded up.
+    pub fn pack_tagged / plain_pack(simd, packed: &[u8], words: &[u32], out: &mut Vec<u8>) {
+        assert_eq!(packed.len(), words.len().div_ceil(TAGS));
+        let (fours, rest) = words.as_chunks::<TAGS>();
+        out.reserve(4 * words.len());
+        let mut room = [0; 4 * TAGS * BATCH];
+        for (tags, fours) in packed.chunks(BATCH).zip(fours.chunks(BATCH)) {
+            let mut len = 0;
+            for (&tags, four) in tags.iter().zip(fours) {
+                let place = &mut room[len..len + 4 * TAGS];
+                len += usize::from(pack_four(simd, usize::from(tags), four, place));
+            }
+            out.extend_from_slice(&room[..len]);
+        }
+        plain_pack(&packed[fours.len()..], rest, out);
     }
-    pack_tagged_scalar(packed, words, out);
 }
 
-fn pack_tagged_scalar(packed: &[u8], words: &[u32], out: &mut Vec<u8>) {
+/// Groups of words that are packed before they are appended.
+const BATCH: usize = 256;
+
+/// Whether a set permutes bytes in one instruction.
+#[inline(always)]
+fn permutes<S: Simd>() -> bool {
+    // SSE2 does not.
+    cfg!(not(target_arch = "x86_64")) || S::u8s::LEN > 16
+}
+
+/// Packs four words, overwrites the bytes behind them, and returns their number of bytes.
+#[inline(always)]
+fn pack_four<S: Simd>(simd: S, tags: usize, words: &[u32; TAGS], room: &mut [u8]) -> u8 {
+    if permutes::<S>() {
+        let Permutation { places, size } = &PACKED[tags];
+        let bytes: u8x16<S> = u32x4::from_slice(simd, words).bitcast();
+        bytes.swizzle_dyn(*places).store_slice(room);
+        *size
+    } else {
+        let Group { starts, size } = &GROUPS[tags];
+        for (&start, word) in starts.iter().zip(words) {
+            room[usize::from(start)..][..4].copy_from_slice(&word.to_le_bytes());
+        }
+        *size
+    }
+}
+
+fn plain_pack(packed: &[u8], words: &[u32], out: &mut Vec<u8>) {
     for (&tags, words) in packed.iter().zip(words.chunks(TAGS)) {
         for (at, word) in words.iter().enumerate() {
             let size = SIZES[usize::from(tags >> (2 * at) & 3)];
@@ -118,24 +184,36 @@ fn pack_tagged_scalar(packed: &[u8], words: &[u32], out: &mut Vec<u8>) {
     }
 }
 
-/// Reads words whose sizes are given by packed tags, and returns the number of their bytes.
-///
-/// # Panics
-/// If `packed` does not have a byte for every four words, rounded up, or if there are fewer bytes
-/// than [`tagged_len`] says.
-pub fn unpack_tagged(packed: &[u8], bytes: &[u8], words: &mut [u32]) -> usize {
-    assert_eq!(packed.len(), words.len().div_ceil(TAGS));
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::has_avx2() {
-        // SAFETY: the processor has the instructions.
-        let (groups, used) = unsafe { avx2::unpack_tagged(packed, bytes, words.as_chunks_mut().0) };
-        let rest = &mut words[groups * TAGS..];
-        return used + unpack_tagged_scalar(&packed[groups..], &bytes[used..], rest);
+kernel! {
+    /// Reads words whose sizes are given by packed tags, and returns the number of their bytes.
+    ///
+    /// # Panics
+    /// If `packed` does not have a byte for every four words, rounded up, or if there are fewer
+    /// bytes than [`tagged_len`] says.
+    pub fn unpack_tagged / plain_unpack(
+        simd,
+        packed: &[u8],
+        bytes: &[u8],
+        words: &mut [u32],
+    ) -> usize {
+        assert_eq!(packed.len(), words.len().div_ceil(TAGS));
+        if !permutes::<S>() {
+            return plain_unpack(packed, bytes, words);
+        }
+        let (mut groups, mut used) = (0, 0);
+        for (&tags, four) in packed.iter().zip(words.as_chunks_mut::<TAGS>().0) {
+            let Some(packed) = bytes[used..].first_chunk::<{ 4 * TAGS }>() else { break };
+            let Permutation { places, size } = &UNPACKED[usize::from(tags)];
+            let words = u8x16::from_slice(simd, packed).swizzle_dyn_precise(*places);
+            words.bitcast::<u32x4<S>>().store_slice(four);
+            used += usize::from(*size);
+            groups += 1;
+        }
+        used + plain_unpack(&packed[groups..], &bytes[used..], &mut words[groups * TAGS..])
     }
-    unpack_tagged_scalar(packed, bytes, words)
 }
 
-fn unpack_tagged_scalar(packed: &[u8], bytes: &[u8], words: &mut [u32]) -> usize {
+fn plain_unpack(packed: &[u8], bytes: &[u8], words: &mut [u32]) -> usize {
     const MASKS: [u32; 4] = [0, 0xff, 0xffff, u32::MAX];
     let (mut rest, mut end) = (bytes, [0; 4 * TAGS]);
     for (&tags, words) in packed.iter().zip(words.chunks_mut(TAGS)) {
@@ -154,99 +232,6 @@ fn unpack_tagged_scalar(packed: &[u8], bytes: &[u8], words: &mut [u32]) -> usize
         rest = after;
     }
     bytes.len() - rest.len()
-}
-
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-mod avx2 {
-    use alloc::vec::Vec;
-    use core::arch::x86_64::*;
-
-    use super::{GROUPS, SIZES, TAGS};
-
-    /// The places of bytes of four words in a register.
-    type Places = [i8; 4 * TAGS];
-
-    /// For each byte of tags, the place of each byte of its words among the packed bytes; −1 for
-    /// bytes that are 0.
-    static UNPACKED: [Places; 256] = {
-        let mut all = [[-1; 4 * TAGS]; 256];
-        let mut tags = 0;
-        while tags < all.len() {
-            let mut at = 0;
-            while at < 4 * TAGS {
-                if at % 4 < SIZES[tags >> (at / 4 * 2) & 3] as usize {
-                    all[tags][at] = (GROUPS[tags].starts[at / 4] as usize + at % 4) as i8;
-                }
-                at += 1;
-            }
-            tags += 1;
-        }
-        all
-    };
-
-    /// For each byte of tags, the places of the packed bytes among the words' bytes; then −1.
-    static PACKED: [Places; 256] = {
-        let mut all = [[-1; 4 * TAGS]; 256];
-        let mut tags = 0;
-        while tags < all.len() {
-            let (mut at, mut to) = (0, 0);
-            while at < 4 * TAGS {
-                if at % 4 < SIZES[tags >> (at / 4 * 2) & 3] as usize {
-                    all[tags][to] = at as i8;
-                    to += 1;
-                }
-                at += 1;
-            }
-            tags += 1;
-        }
-        all
-    };
-
-    /// Appends the packed words.
-    ///
-    /// # Safety
-    /// `out` has room for 16 bytes for each four words.
-    #[target_feature(enable = "avx2")]
-    pub(super) unsafe fn pack_tagged(packed: &[u8], words: &[[u32; TAGS]], out: &mut Vec<u8>) {
-        let mut len = out.len();
-        for (&tags, words) in packed.iter().zip(words) {
-            let tags = usize::from(tags);
-            // SAFETY: arrays have 16 bytes. Each earlier group of four words took at most 16, so
-            // there is room for as many.
-            unsafe {
-                let words = _mm_loadu_si128(words.as_ptr().cast());
-                let bytes = _mm_shuffle_epi8(words, _mm_loadu_si128(PACKED[tags].as_ptr().cast()));
-                _mm_storeu_si128(out.as_mut_ptr().add(len).cast(), bytes);
-            }
-            len += usize::from(GROUPS[tags].size);
-        }
-        // SAFETY: these bytes were written.
-        unsafe { out.set_len(len) };
-    }
-
-    /// Unpacks words while a whole register of bytes is left. Returns the number of groups of four,
-    /// and of their bytes.
-    #[target_feature(enable = "avx2")]
-    pub(super) fn unpack_tagged(
-        packed: &[u8],
-        bytes: &[u8],
-        words: &mut [[u32; TAGS]],
-    ) -> (usize, usize) {
-        let (mut groups, mut used) = (0, 0);
-        for (&tags, words) in packed.iter().zip(words) {
-            let Some(bytes) = bytes.get(used..used + 16) else { break };
-            let tags = usize::from(tags);
-            // SAFETY: arrays and the slice have 16 bytes.
-            unsafe {
-                let places = _mm_loadu_si128(UNPACKED[tags].as_ptr().cast());
-                let four = _mm_shuffle_epi8(_mm_loadu_si128(bytes.as_ptr().cast()), places);
-                _mm_storeu_si128(words.as_mut_ptr().cast(), four);
-            }
-            used += usize::from(GROUPS[tags].size);
-            groups += 1;
-        }
-        (groups, used)
-    }
 }
 
 #[cfg(test)]

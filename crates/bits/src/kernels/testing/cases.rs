@@ -623,7 +623,7 @@ pub const KERNELS: &[(&str, Case)] = &[
         put_back(&mut marks, 7, others);
         output.bits(marks.iter().copied());
     }),
-    ("encode_words", |input, output| {
+    ("encode_runs", |input, output| {
         // Runs of zeros that cross words, among other bytes.
         let digit = |at: usize| match input.word(at / 9 % (1 + at % 40)) % 3 {
             0 => (input.word(at) % 243) as u8,
