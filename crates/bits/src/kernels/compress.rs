@@ -1,4 +1,4 @@
-//! Moving the selected lanes of a register to its front, with AVX2.
+//! Moving the selected bytes of a register to its front, with AVX2.
 
 use core::arch::x86_64::*;
 
@@ -20,14 +20,6 @@ const LANES: [u64; 256] = {
     }
     lanes
 };
-
-/// The lanes of `x` whose bit in `mask` is 1, in order, and then lane 0 repeated.
-#[target_feature(enable = "avx2")]
-#[inline]
-pub(super) fn compress(x: __m256i, mask: u8) -> __m256i {
-    let lanes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(LANES[usize::from(mask)] as i64));
-    _mm256_permutevar8x32_epi32(x, lanes)
-}
 
 /// The lower eight bytes of `x` whose bit in `mask` is 1, in order, and then byte 0 repeated.
 #[target_feature(enable = "avx2")]

@@ -15,6 +15,7 @@ mod append;
 mod axpy;
 mod between;
 mod bins;
+mod chosen;
 mod codebook;
 mod codes;
 mod compact;
