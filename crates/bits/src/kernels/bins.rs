@@ -56,25 +56,33 @@ kernel! {
             end = (start + near.bin).min(len);
             let mut at = if limit > 0.0 { start } else { end };
             let mut first = S::u32s::splat(simd, base.wrapping_add(at as u32));
-            while at < end && at + size <= len {
-                let x = S::f32s::from_slice(simd, &values[at..at + size]);
-                let g = S::f32s::from_slice(simd, &gradient[at..at + size]);
-                let mut chosen = (x + g * near.weight).abs().simd_ge(limit) & x.simd_ne(0.0);
-                if end - at < size {
-                    // The other lanes belong to the next bins.
-                    chosen &= lanes.simd_lt((end - at) as i32);
-                }
+            let vectors = values[at..end].chunks_exact(size);
+            for (x, g) in vectors.zip(gradient[at..end].chunks_exact(size)) {
+                let chosen = reached(simd, x, g, near.weight, limit);
                 append_places(simd, positions, first, chosen.to_bitmask());
                 first += size as u32;
-                at += size;
             }
-            if at < end {
+            at = end - (end - at) % size;
+            if at < end && at + size <= len {
+                // The other lanes belong to the next bins.
+                let here = lanes.simd_lt((end - at) as i32);
+                let (x, g) = (&values[at..at + size], &gradient[at..at + size]);
+                let chosen = reached(simd, x, g, near.weight, limit) & here;
+                append_places(simd, positions, first, chosen.to_bitmask());
+            } else if at < end {
                 let near = Near { bin: end - at, limits: &[limit], ..near };
-                let (x, g) = (&values[at..end], &gradient[at..end]);
-                plain_reaching(x, g, near, base.wrapping_add(at as u32), positions);
+                plain_reaching(&values[at..end], &gradient[at..end], near, base.wrapping_add(at as u32), positions);
             }
         }
     }
+}
+
+/// The lanes in which x is not 0 and |x + weight·g| at or above the limit.
+#[inline(always)]
+fn reached<S: Simd>(simd: S, x: &[f32], g: &[f32], weight: f32, limit: f32) -> S::mask32s {
+    let [x, g] = [S::f32s::from_slice(simd, x), S::f32s::from_slice(simd, g)];
+    // Multiplies, then adds, without fusing, as the plain loop does.
+    (x + g * weight).abs().simd_ge(limit) & x.simd_ne(0.0)
 }
 
 fn plain_reaching(
