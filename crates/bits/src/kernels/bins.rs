@@ -34,8 +34,8 @@ pub struct Near<'a> {
 }
 
 kernel! {
-    /// Appends `base` + index of each non-zero element x of `values` with |x + weight·g| at or above
-    /// the limit of its bin, where g is the element of `gradient`.
+    /// Appends `base` + index of each non-zero element x of `values` with |x + weight·g| at or
+    /// above the limit of its bin, where g is the element of `gradient`.
     ///
     /// # Panics
     /// If the lengths differ, the length of a bin is 0, or there are fewer limits than bins.
@@ -71,7 +71,8 @@ kernel! {
                 append_places(simd, positions, first, chosen.to_bitmask());
             } else if at < end {
                 let near = Near { bin: end - at, limits: &[limit], ..near };
-                plain_reaching(&values[at..end], &gradient[at..end], near, base.wrapping_add(at as u32), positions);
+                let first = base.wrapping_add(at as u32);
+                plain_reaching(&values[at..end], &gradient[at..end], near, first, positions);
             }
         }
     }

@@ -15,7 +15,7 @@ kernel! {
     /// i / 8. Sums wrap around.
     pub fn ones / plain_ones(simd, bits: &[u8], base: u32, positions: &mut Vec<u32>) {
         if S::u32s::LEN == 4 {
-            // SSE2 cannot count ones or move lanes to variable places.
+            // Vectors of four lanes are slower, unless most bits are 1.
             return plain_ones(bits, base, positions);
         }
         let (words, rest) = bits.as_chunks::<8>();
