@@ -2,43 +2,55 @@
 
 use alloc::vec::Vec;
 
-use super::Side;
+use fearless_simd::prelude::*;
 
-/// Appends the values of a side that are above `low` but not above `high`, in order, and returns
-/// how many are above `high`. `Both` compares absolute values, and `Below` the negatives of values.
-/// A NaN is neither appended nor counted.
-pub fn values_between(
-    values: &[f32],
-    side: Side,
-    [low, high]: [f32; 2],
-    taken: &mut Vec<f32>,
-) -> usize {
-    // The vector instructions write whole registers behind the last value.
-    taken.reserve(values.len() + 32);
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::has_avx512() {
-        let (groups, rest) = values.as_chunks::<16>();
-        // SAFETY: the processor has the features the function is compiled for.
-        let above = unsafe { avx512::between(groups, side, [low, high], taken) };
-        return above + values_between_scalar(rest, side, [low, high], taken);
+use super::chosen::append_lanes;
+use super::compact::key;
+use super::{Side, kernel};
+
+kernel! {
+    /// Appends the values of a side that are above `low` but not above `high`, in order, and
+    /// returns how many are above `high`; `limits` are `low` and `high`. `Both` compares absolute
+    /// values, and `Below` the negatives of values. A NaN is neither appended nor counted.
+    pub fn values_between / plain_between(
+        simd,
+        values: &[f32],
+        side: Side,
+        limits: [f32; 2],
+        taken: &mut Vec<f32>,
+    ) -> usize {
+        let size = 4 * S::f32s::LEN;
+        let (whole, rest) = values.split_at(values.len() / size * size);
+        let [low, high] = limits;
+        // The same values are between the limits, and all above `high` are above `low`, too.
+        let low = if low > high || low.is_nan() { high } else { low };
+        let masks = side.lanes(simd);
+        let mut above = 0;
+        for group in whole.chunks_exact(size) {
+            let mut keys = [S::f32s::splat(simd, 0.0); 4];
+            let mut reached = [S::mask32s::splat(simd, false); 4];
+            for (i, x) in group.chunks_exact(S::f32s::LEN).enumerate() {
+                keys[i] = key::<S>(S::f32s::from_slice(simd, x), masks);
+                reached[i] = keys[i].simd_gt(low);
+            }
+            let [a, b, c, d] = reached;
+            if !((a | b) | (c | d)).any_true() {
+                continue;
+            }
+            // No branch for each vector, which would often be mispredicted.
+            for (i, x) in group.chunks_exact(S::f32s::LEN).enumerate() {
+                let over = keys[i].simd_gt(high);
+                let between = (reached[i] & !over).to_bitmask();
+                append_lanes(simd, taken, S::f32s::from_slice(simd, x), between);
+                above += over.to_bitmask().count_ones() as usize;
+            }
+        }
+        above + plain_between(rest, side, limits, taken)
     }
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::has_avx2() {
-        let (groups, rest) = values.as_chunks::<32>();
-        // SAFETY: as above.
-        let above = unsafe { avx2::between(groups, side, [low, high], taken) };
-        return above + values_between_scalar(rest, side, [low, high], taken);
-    }
-    values_between_scalar(values, side, [low, high], taken)
 }
 
-fn values_between_scalar(
-    values: &[f32],
-    side: Side,
-    [low, high]: [f32; 2],
-    taken: &mut Vec<f32>,
-) -> usize {
-    let (kept, flipped) = side.masks();
+fn plain_between(values: &[f32], side: Side, limits: [f32; 2], taken: &mut Vec<f32>) -> usize {
+    let ([low, high], (kept, flipped)) = (limits, side.masks());
     let mut above = 0;
     for &x in values {
         let key = f32::from_bits(x.to_bits() & kept ^ flipped);
@@ -49,96 +61,6 @@ fn values_between_scalar(
         }
     }
     above
-}
-
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-mod avx512 {
-    use super::Side;
-    use alloc::vec::Vec;
-    use core::arch::x86_64::*;
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
-    pub(super) fn between(
-        groups: &[[f32; 16]],
-        side: Side,
-        limits: [f32; 2],
-        taken: &mut Vec<f32>,
-    ) -> usize {
-        let [low, high] = [_mm512_set1_ps(limits[0]), _mm512_set1_ps(limits[1])];
-        let (kept, flipped) = side.masks();
-        let (kept, flipped) = (_mm512_set1_epi32(kept as i32), _mm512_set1_epi32(flipped as i32));
-        let mut above = 0;
-        for group in groups {
-            // SAFETY: the group holds the sixteen floats that are read.
-            let x = unsafe { _mm512_loadu_ps(group.as_ptr()) };
-            let key = _mm512_xor_si512(_mm512_and_si512(_mm512_castps_si512(x), kept), flipped);
-            let key = _mm512_castsi512_ps(key);
-            let over = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(key, high);
-            let mask = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(key, low) & !over;
-            above += over.count_ones() as usize;
-            // SAFETY: the caller has reserved room for all values and more than a register. The
-            // length grows by the number of selected lanes.
-            unsafe {
-                let end = taken.as_mut_ptr().add(taken.len());
-                _mm512_storeu_ps(end, _mm512_maskz_compress_ps(mask, x));
-                taken.set_len(taken.len() + mask.count_ones() as usize);
-            }
-        }
-        above
-    }
-}
-
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-mod avx2 {
-    use super::Side;
-    use crate::kernels::compress::compress;
-    use alloc::vec::Vec;
-    use core::arch::x86_64::*;
-
-    #[target_feature(enable = "avx2,popcnt")]
-    pub(super) fn between(
-        groups: &[[f32; 32]],
-        side: Side,
-        limits: [f32; 2],
-        taken: &mut Vec<f32>,
-    ) -> usize {
-        let [low, high] = limits.map(|limit| _mm256_set1_ps(limit));
-        // Values up to the lower limit are neither taken nor counted. `min` ignores a NaN limit.
-        let least = _mm256_set1_ps(limits[0].min(limits[1]));
-        let (kept, flipped) = side.masks();
-        let (kept, flipped) = (_mm256_set1_epi32(kept as i32), _mm256_set1_epi32(flipped as i32));
-        let key = |x| _mm256_castsi256_ps(_mm256_xor_si256(_mm256_and_si256(x, kept), flipped));
-        let mut above = 0;
-        for group in groups {
-            let (eights, _) = group.as_chunks::<8>();
-            let mut any = _mm256_setzero_ps();
-            for eight in eights {
-                // SAFETY: the array holds the eight floats that are read.
-                let x = unsafe { _mm256_loadu_si256(eight.as_ptr().cast()) };
-                any = _mm256_or_ps(any, _mm256_cmp_ps::<_CMP_GT_OQ>(key(x), least));
-            }
-            if _mm256_movemask_ps(any) == 0 {
-                continue;
-            }
-            // No branch for each eight, which would often be mispredicted.
-            for eight in eights {
-                // SAFETY: the array holds the eight floats that are read. The caller has reserved
-                // room for all values and more than a register. The length grows by the number of
-                // selected lanes.
-                unsafe {
-                    let x = _mm256_loadu_si256(eight.as_ptr().cast());
-                    let over = _mm256_cmp_ps::<_CMP_GT_OQ>(key(x), high);
-                    let mask = _mm256_andnot_ps(over, _mm256_cmp_ps::<_CMP_GT_OQ>(key(x), low));
-                    let mask = _mm256_movemask_ps(mask) as u8;
-                    above += _mm256_movemask_ps(over).count_ones() as usize;
-                    let end = taken.as_mut_ptr().add(taken.len());
-                    _mm256_storeu_si256(end.cast(), compress(x, mask));
-                    taken.set_len(taken.len() + mask.count_ones() as usize);
-                }
-            }
-        }
-        above
-    }
 }
 
 #[cfg(test)]

@@ -15,11 +15,10 @@ mod append;
 mod axpy;
 mod between;
 mod bins;
+mod chosen;
 mod codebook;
 mod codes;
 mod compact;
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-mod compress;
 mod convert;
 mod copy;
 mod digits;

@@ -1,25 +1,54 @@
 //! Splits a list into its symbols other than the most frequent one, and marks of their places.
 
-/// Writes the symbols other than `common` to `others`, in order, and returns their number; the rest
-/// of `others` is unspecified. A mark is 1 at the place of such a symbol, and otherwise 0.
-///
-/// # Panics
-/// If there are not as many marks as symbols, or `others` is shorter than the list.
-pub fn separate(list: &[u16], common: u16, marks: &mut [u16], others: &mut [u16]) -> usize {
-    assert!(list.len() == marks.len(), "each symbol has a mark");
-    assert!(list.len() <= others.len(), "there is room for every symbol");
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::has_avx512() {
-        // SAFETY: the processor has the features the function is compiled for, and slices are as
-        // long as it requires.
-        let (done, kept) = unsafe { avx512::separate(list, common, marks, others) };
-        let rest = (&list[done..], &mut marks[done..], &mut others[kept..]);
-        return kept + separate_scalar(rest.0, common, rest.1, rest.2);
+use fearless_simd::prelude::*;
+use fearless_simd::{u16x8, u16x32};
+
+use super::kernel;
+
+kernel! {
+    /// Writes the symbols other than `common` to `others`, in order, and returns their number; the
+    /// rest of `others` is unspecified. A mark is 1 at the place of such a symbol, and otherwise 0.
+    ///
+    /// # Panics
+    /// If there are not as many marks as symbols, or `others` is shorter than the list.
+    pub fn separate / plain_separate(
+        simd,
+        list: &[u16],
+        common: u16,
+        marks: &mut [u16],
+        others: &mut [u16],
+    ) -> usize {
+        assert!(list.len() == marks.len(), "each symbol has a mark");
+        assert!(list.len() <= others.len(), "there is room for every symbol");
+        match S::u16s::LEN {
+            32 => separate_vectors::<S, u16x32<S>>(simd, list, common, marks, others),
+            16 => separate_vectors::<S, u16x8<S>>(simd, list, common, marks, others),
+            _ => plain_separate(list, common, marks, others),
+        }
     }
-    separate_scalar(list, common, marks, others)
 }
 
-fn separate_scalar(list: &[u16], common: u16, marks: &mut [u16], others: &mut [u16]) -> usize {
+#[inline(always)]
+fn separate_vectors<S: Simd, V: SimdBase<S, Element = u16>>(
+    simd: S,
+    list: &[u16],
+    common: u16,
+    marks: &mut [u16],
+    others: &mut [u16],
+) -> usize {
+    let (mut kept, whole) = (0, list.len() / V::LEN * V::LEN);
+    let [zero, one, common_lanes] = [0, 1, common].map(|x| V::splat(simd, x));
+    for (list, marks) in list.chunks_exact(V::LEN).zip(marks.chunks_exact_mut(V::LEN)) {
+        let symbols = V::from_slice(simd, list);
+        let differ = symbols.simd_ne(common_lanes);
+        differ.select(one, zero).store_slice(marks);
+        symbols.compress(differ).store_slice(&mut others[kept..kept + V::LEN]);
+        kept += differ.to_bitmask().count_ones() as usize;
+    }
+    kept + plain_separate(&list[whole..], common, &mut marks[whole..], &mut others[kept..])
+}
+
+fn plain_separate(list: &[u16], common: u16, marks: &mut [u16], others: &mut [u16]) -> usize {
     let mut kept = 0;
     for (&symbol, mark) in list.iter().zip(marks) {
         // No branch, which would be mispredicted.
@@ -30,84 +59,49 @@ fn separate_scalar(list: &[u16], common: u16, marks: &mut [u16], others: &mut [u
     kept
 }
 
-/// Replaces each mark that is 0 by `common`, and the others, in order, by the symbols in `others`,
-/// or by 0 if there are too few.
-pub fn put_back(marks: &mut [u16], common: u16, others: &[u16]) {
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::has_avx512() {
-        let (groups, rest) = marks.as_chunks_mut();
-        // SAFETY: the processor has the features the function is compiled for.
-        let used = unsafe { avx512::put_back(groups, common, others) };
-        return put_back_scalar(rest, common, others.get(used..).unwrap_or_default());
+kernel! {
+    /// Replaces each mark that is 0 by `common`, and the others, in order, by the symbols in
+    /// `others`, or by 0 if there are too few.
+    pub fn put_back / plain_put_back(simd, marks: &mut [u16], common: u16, others: &[u16]) {
+        match S::u16s::LEN {
+            32 => put_back_vectors::<S, u16x32<S>>(simd, marks, common, others),
+            16 => put_back_vectors::<S, u16x8<S>>(simd, marks, common, others),
+            _ => plain_put_back(marks, common, others),
+        }
     }
-    put_back_scalar(marks, common, others);
 }
 
-fn put_back_scalar(marks: &mut [u16], common: u16, others: &[u16]) {
+#[inline(always)]
+fn put_back_vectors<S: Simd, V: SimdBase<S, Element = u16>>(
+    simd: S,
+    marks: &mut [u16],
+    common: u16,
+    mut others: &[u16],
+) {
+    let common_lanes = V::splat(simd, common);
+    // The symbols of the last vectors, and zeros.
+    let mut last = [0; 64];
+    let mut groups = marks.chunks_exact_mut(V::LEN);
+    for marks in &mut groups {
+        if others.len() < V::LEN {
+            last[..others.len()].copy_from_slice(others);
+            last[others.len()..].fill(0);
+        }
+        let next = others.get(..V::LEN).unwrap_or(&last[..V::LEN]);
+        let marked = V::from_slice(simd, marks).simd_ne(0);
+        V::from_slice(simd, next).expand_merge(marked, common_lanes).store_slice(marks);
+        let used = marked.to_bitmask().count_ones() as usize;
+        others = others.get(used..).unwrap_or_default();
+    }
+    plain_put_back(groups.into_remainder(), common, others);
+}
+
+fn plain_put_back(marks: &mut [u16], common: u16, others: &[u16]) {
     let mut used = 0;
     for mark in marks {
         let other = others.get(used).copied().unwrap_or(0);
         used += usize::from(*mark != 0);
         *mark = if *mark == 0 { common } else { other };
-    }
-}
-
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-mod avx512 {
-    use core::arch::x86_64::*;
-
-    /// Symbols of a register.
-    const LANES: usize = 32;
-
-    /// Separates the symbols of whole registers, and returns their number and the number of others.
-    ///
-    /// # Safety
-    /// There are as many marks as symbols, and room for as many others.
-    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
-    pub(super) unsafe fn separate(
-        list: &[u16],
-        common: u16,
-        marks: &mut [u16],
-        others: &mut [u16],
-    ) -> (usize, usize) {
-        let (whole, mut kept) = (list.len() / LANES * LANES, 0);
-        let common = _mm512_set1_epi16(common as i16);
-        for at in (0..whole).step_by(LANES) {
-            // SAFETY: all slices have a register of symbols from this index on, and at most `at`
-            // symbols were kept.
-            unsafe {
-                let symbols = _mm512_loadu_si512(list.as_ptr().add(at).cast());
-                let differ = _mm512_cmpneq_epi16_mask(symbols, common);
-                let ones = _mm512_maskz_set1_epi16(differ, 1);
-                _mm512_storeu_si512(marks.as_mut_ptr().add(at).cast(), ones);
-                let front = _mm512_maskz_compress_epi16(differ, symbols);
-                _mm512_storeu_si512(others.as_mut_ptr().add(kept).cast(), front);
-                kept += differ.count_ones() as usize;
-            }
-        }
-        (whole, kept)
-    }
-
-    /// Replaces the marks of whole registers, and returns the number of others used; missing ones
-    /// count and are 0.
-    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
-    pub(super) fn put_back(groups: &mut [[u16; LANES]], common: u16, others: &[u16]) -> usize {
-        let common = _mm512_set1_epi16(common as i16);
-        let mut used = 0;
-        for marks in groups {
-            let others = others.get(used..).unwrap_or_default();
-            let there = !u32::MAX.checked_shl(others.len() as u32).unwrap_or(0);
-            // SAFETY: the array has the symbols of a register; only existing others are read.
-            unsafe {
-                let marked = _mm512_loadu_si512(marks.as_ptr().cast());
-                let marked = _mm512_test_epi16_mask(marked, marked);
-                let others = _mm512_maskz_loadu_epi16(there, others.as_ptr().cast());
-                let all = _mm512_mask_expand_epi16(common, marked, others);
-                _mm512_storeu_si512(marks.as_mut_ptr().cast(), all);
-                used += marked.count_ones() as usize;
-            }
-        }
-        used
     }
 }
 

@@ -1,83 +1,36 @@
 //! Random words for rounding; groups of elements share the lower bits.
 
+use fearless_simd::prelude::*;
+use fearless_simd::u8x16;
+
+use super::kernel;
+
 /// The number of elements that share the lower bits of their words.
 pub const SHARING: usize = 16;
 
-/// Writes words: the upper 8 bits are the element's own byte, the next 16 are shared by its group
-/// of [`SHARING`] elements, and the lowest 8 are 0. Processes the shortest length.
-pub fn spread(own: &[u8], shared: &[u16], out: &mut [u32]) {
-    let len = out.len().min(own.len());
-    let (groups, rest) = out[..len].as_chunks_mut::<SHARING>();
-    let (bytes, last) = own[..len].as_chunks::<SHARING>();
-    spread_groups(bytes, shared, groups);
-    if let Some(&low) = shared.get(groups.len()) {
-        spread_group(last, low, rest);
-    }
-}
-
-fn spread_groups(own: &[[u8; SHARING]], shared: &[u16], out: &mut [[u32; SHARING]]) {
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::has_avx512() {
-        // SAFETY: the processor has the features the function is compiled for.
-        return unsafe { avx512::spread(own, shared, out) };
-    }
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::has_avx2() {
-        // SAFETY: as above.
-        return unsafe { avx2::spread(own, shared, out) };
-    }
-    for ((words, bytes), &low) in out.iter_mut().zip(own).zip(shared) {
-        spread_group(bytes, low, words);
-    }
-}
-
-/// The words of a group, or of a part of one.
-fn spread_group(bytes: &[u8], low: u16, words: &mut [u32]) {
-    for (word, &byte) in words.iter_mut().zip(bytes) {
-        *word = u32::from(byte) << 24 | u32::from(low) << 8;
-    }
-}
-
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-mod avx512 {
-    use super::SHARING;
-    use core::arch::x86_64::*;
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    pub(super) fn spread(own: &[[u8; SHARING]], shared: &[u16], out: &mut [[u32; SHARING]]) {
-        for ((words, bytes), &low) in out.iter_mut().zip(own).zip(shared) {
-            let low = _mm512_set1_epi32(i32::from(low) << 8);
-            // SAFETY: the arrays hold the sixteen bytes that are read and the sixteen words that
-            // are written.
-            unsafe {
-                let bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(bytes.as_ptr().cast()));
-                let spread = _mm512_or_si512(_mm512_slli_epi32::<24>(bytes), low);
-                _mm512_storeu_si512(words.as_mut_ptr().cast(), spread);
-            }
+kernel! {
+    /// Writes words: the upper 8 bits are the element's own byte, the next 16 are shared by its
+    /// group of [`SHARING`] elements, and the lowest 8 are 0. Processes the shortest length.
+    pub fn spread / plain_spread(simd, own: &[u8], shared: &[u16], out: &mut [u32]) {
+        let len = out.len().min(own.len());
+        let (groups, rest) = out[..len].as_chunks_mut::<SHARING>();
+        let (bytes, last) = own[..len].as_chunks::<SHARING>();
+        for ((words, bytes), &low) in groups.iter_mut().zip(bytes).zip(shared) {
+            // The compiler does not vectorise a plain loop over the bytes for AVX2.
+            let (a, b) = u8x16::from_slice(simd, bytes).widen();
+            let (a, b) = simd.combine_u16x8(a, b).widen();
+            let own = simd.combine_u32x8(a, b) << 24;
+            (own | u32::from(low) << 8).store_slice(words);
         }
+        let shared = shared.get(groups.len()..).unwrap_or_default();
+        plain_spread(last, shared, rest);
     }
 }
 
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-mod avx2 {
-    use super::SHARING;
-    use core::arch::x86_64::*;
-
-    // The compiler does not vectorise the scalar loop above.
-    #[target_feature(enable = "avx2")]
-    pub(super) fn spread(own: &[[u8; SHARING]], shared: &[u16], out: &mut [[u32; SHARING]]) {
-        for ((words, bytes), &low) in out.iter_mut().zip(own).zip(shared) {
-            let low = _mm256_set1_epi32(i32::from(low) << 8);
-            let half =
-                |bytes| _mm256_or_si256(_mm256_slli_epi32::<24>(_mm256_cvtepu8_epi32(bytes)), low);
-            // SAFETY: the arrays hold the sixteen bytes that are read and the sixteen words that
-            // are written.
-            unsafe {
-                let bytes = _mm_loadu_si128(bytes.as_ptr().cast());
-                let words = words.as_mut_ptr().cast::<__m256i>();
-                _mm256_storeu_si256(words, half(bytes));
-                _mm256_storeu_si256(words.add(1), half(_mm_srli_si128::<8>(bytes)));
-            }
+fn plain_spread(own: &[u8], shared: &[u16], out: &mut [u32]) {
+    for ((out, own), &low) in out.chunks_mut(SHARING).zip(own.chunks(SHARING)).zip(shared) {
+        for (out, &byte) in out.iter_mut().zip(own) {
+            *out = u32::from(byte) << 24 | u32::from(low) << 8;
         }
     }
 }
