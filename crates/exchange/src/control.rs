@@ -119,12 +119,12 @@ impl<'a> Control<'a> {
     }
 }
 
-/// Validates `config` and compares it with the configurations of all other ranks. `facts` are
+/// Validates `config` and compares it with the configurations of all other ranks. `settings` are
 /// compared too, one per line.
 pub(crate) fn join(
     config: &GroupConfig<'_>,
     transport: &mut dyn Transport,
-    facts: &str,
+    settings: &str,
 ) -> Result<()> {
     config.validate()?;
     let ranks = config.exchange.ranks(config.workers());
@@ -137,18 +137,18 @@ pub(crate) fn join(
         ));
     }
     let digest = digest(config.initial);
-    agree(transport, &format!("{}initial parameters {digest:016x}\n{facts}", config.describe()))
+    agree(transport, &format!("{}initial parameters {digest:016x}\n{settings}", config.describe()))
 }
 
-/// Fails on every rank unless all were started with the same `facts`, one per line; the error names
-/// the first line that differs, with both values. Every rank calls it before anything else.
+/// Fails on every rank unless all were started with the same `settings`, one per line; the error
+/// names the first line that differs, with both values. Every rank calls it before anything else.
 ///
 /// # Errors
-/// `Config` if facts differ; the errors of the transport.
-pub fn agree(transport: &mut dyn Transport, facts: &str) -> Result<()> {
+/// `Config` if settings differ; the errors of the transport.
+pub fn agree(transport: &mut dyn Transport, settings: &str) -> Result<()> {
     let operation = Operation::whole(Phase::Handshake, 0);
     let ranks = transport.size();
-    let compared = verdict(transport, ranks, operation, facts.as_bytes().to_vec(), |all| {
+    let compared = verdict(transport, ranks, operation, settings.as_bytes().to_vec(), |all| {
         all.iter().enumerate().skip(1).find_map(|(rank, theirs)| difference(&all[0], theirs, rank))
     });
     accept(or_abort(transport, compared)?, ExchangeError::Config)

@@ -35,8 +35,8 @@ impl Reducer {
             OnNonFinite::Refuse => "error",
             OnNonFinite::Skip => "skip",
         };
-        let facts = format!("{}on_nonfinite '{on_non_finite}'\n", config.describe());
-        control::agree(&mut *self.transport, &facts)?;
+        let settings = format!("{}on_nonfinite '{on_non_finite}'\n", config.describe());
+        control::agree(&mut *self.transport, &settings)?;
         self.groups.push(group);
         Ok(self.groups.len() - 1)
     }
