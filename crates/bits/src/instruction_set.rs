@@ -4,6 +4,7 @@ use crate::kernels::level;
 
 /// An instruction set; on one architecture, each includes the previous ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(dead_code, unreachable_pub, reason = "the feature `testing` exports and constructs it")]
 pub enum InstructionSet {
     /// Plain loops, one element at a time, which tests compare the kernels with.
     #[cfg(any(test, feature = "testing"))]
@@ -18,6 +19,8 @@ pub enum InstructionSet {
 }
 
 impl InstructionSet {
+    /// The widest of all.
+    #[cfg(feature = "std")]
     pub(crate) const WIDEST: Self = Self::Avx512;
 
     /// The names that [`InstructionSet::allowed`] reads.

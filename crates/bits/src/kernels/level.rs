@@ -26,6 +26,7 @@ pub(crate) fn used() -> Level {
 }
 
 /// The widest instructions of `level` that `limit` includes.
+#[cfg(feature = "std")]
 fn within(level: Level, limit: InstructionSet) -> Level {
     #[cfg(target_arch = "x86_64")]
     if limit < InstructionSet::Avx512
