@@ -177,12 +177,14 @@ fn sums_in_registers<S: Simd, const PARTS: usize>(simd: S, values: &[f32]) -> Si
     for group in groups {
         let mut signs = 0;
         for (part, lanes) in group.chunks_exact(S::f32s::LEN).enumerate() {
-            let (low, high) = S::f32s::from_slice(simd, lanes).widen();
-            for (half, x) in [low, high].into_iter().enumerate() {
-                let below = x.simd_lt(0.0);
-                negative[part][half] += below.select(x, zero);
-                positive[part][half] += below.select(zero, x);
-                signs |= below.to_bitmask() << (part * S::f32s::LEN + half * S::f64s::LEN);
+            let x = S::f32s::from_slice(simd, lanes);
+            let below = x.simd_lt(0.0);
+            signs |= below.to_bitmask() << (part * S::f32s::LEN);
+            let (low, high) = x.widen();
+            let (low_below, high_below) = below.widen();
+            for (half, (x, below)) in [(low, low_below), (high, high_below)].into_iter().enumerate()
+            {
+                add_by_sign::<S>(&mut negative[part][half], &mut positive[part][half], below, x);
             }
         }
         count += u64::from(signs.count_ones());
@@ -194,6 +196,24 @@ fn sums_in_registers<S: Simd, const PARTS: usize>(simd: S, values: &[f32]) -> Si
         }
     }
     finish(lanes, count, rest)
+}
+
+#[inline(always)]
+fn add_by_sign<S: Simd>(
+    negative: &mut S::f64s,
+    positive: &mut S::f64s,
+    below: S::mask64s,
+    x: S::f64s,
+) {
+    if S::f64s::LEN == 8 {
+        // AVX-512 adds some lanes in one instruction. A sum is never −0, which adding 0 changes.
+        *negative = below.select(*negative + x, *negative);
+        *positive = below.select(*positive, *positive + x);
+    } else {
+        let zero = S::f64s::splat(x.token(), 0.0);
+        *negative += below.select(x, zero);
+        *positive += below.select(zero, x);
+    }
 }
 
 /// Adds the last elements, and then the lanes.

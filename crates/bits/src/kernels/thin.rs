@@ -35,7 +35,7 @@ kernel! {
             16 => in_blocks::<S, 4, 4, 1>(simd, c, q, rank, out),
             8 => in_blocks::<S, 2, 2, 2>(simd, c, q, rank, out),
             _ if cfg!(target_arch = "aarch64") => in_blocks::<S, 2, 2, 4>(simd, c, q, rank, out),
-            _ => in_blocks::<S, 1, 2, 4>(simd, c, q, rank, out),
+            _ => in_blocks::<S, 2, 1, 4>(simd, c, q, rank, out),
         }
     }
 }
