@@ -161,7 +161,8 @@ kernel! {
     ///
     /// # Panics
     /// If the lengths do not fit.
-    pub fn transposed_times_thin(
+    pub fn transposed_times_thin / plain_transposed(
+        simd,
         c: &[f32],
         columns: usize,
         first: usize,
@@ -187,9 +188,9 @@ kernel! {
             for k in 0..rank {
                 let (p, out) = (&p[k * rows + row..], &mut out[k * used..(k + 1) * used]);
                 if together == 4 {
-                    add_rows::<4>(c, first, p, out);
+                    add_rows::<S, 4>(simd, c, first, p, out);
                 } else {
-                    add_rows::<1>(c, first, p, out);
+                    add_rows::<S, 1>(simd, c, first, p, out);
                 }
             }
             row += together;
@@ -197,14 +198,48 @@ kernel! {
     }
 }
 
+#[cfg(any(test, feature = "testing"))]
+fn plain_transposed(
+    c: &[f32],
+    columns: usize,
+    first: usize,
+    p: &[f32],
+    rank: usize,
+    out: &mut [f32],
+) {
+    let [rows, used] = [p.len(), out.len()].map(|len| len.checked_div(rank).unwrap_or(0));
+    for (at, out) in out.iter_mut().enumerate() {
+        let (k, j) = (at / used, at % used);
+        let products = (0..rows).map(|i| c[i * columns + first + j] * p[k * rows + i]);
+        *out = products.fold(0.0, |sum, product| sum + product);
+    }
+}
+
 /// Adds rows, from their element at `first` on, each times its factor, to a row, one after the
 /// other.
 #[inline(always)]
-fn add_rows<const ROWS: usize>(c: &[f32], first: usize, factors: &[f32], out: &mut [f32]) {
+fn add_rows<S: Simd, const ROWS: usize>(
+    simd: S,
+    c: &[f32],
+    first: usize,
+    factors: &[f32],
+    out: &mut [f32],
+) {
     let (columns, used) = (c.len() / ROWS, out.len());
     let rows: [&[f32]; ROWS] = core::array::from_fn(|i| &c[i * columns + first..][..used]);
     let factors: &[f32; ROWS] = factors.first_chunk().expect("a factor for each row");
-    for (j, sum) in out.iter_mut().enumerate() {
+    let mut j = 0;
+    // For 128 bits, the compiler finds better instructions for the loop below.
+    while S::f32s::LEN > 4 && j + S::f32s::LEN <= used {
+        let lanes = &mut out[j..j + S::f32s::LEN];
+        let mut sum = S::f32s::from_slice(simd, lanes);
+        for (row, &factor) in rows.iter().zip(factors) {
+            sum += S::f32s::from_slice(simd, &row[j..j + S::f32s::LEN]) * factor;
+        }
+        sum.store_slice(lanes);
+        j += S::f32s::LEN;
+    }
+    for (j, sum) in out.iter_mut().enumerate().skip(j) {
         for (row, factor) in rows.iter().zip(factors) {
             *sum += row[j] * factor;
         }
