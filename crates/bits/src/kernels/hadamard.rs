@@ -175,7 +175,7 @@ fn across<S: Simd, const REGISTERS: usize>(simd: S, values: &mut [f32], apart: u
 /// The transform of the elements of a register.
 #[inline(always)]
 fn within<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
-    // The pairs of elements change places: as two halves of 64 bits, and within 128 bits.
+    // Elements change places with their neighbours, pairs with theirs, and so on.
     let odd = S::mask32s::from_bitmask(simd, 0xaaaa);
     let (next, last) = (x.slide_within_blocks::<1>(x), x.slide_within_blocks::<3>(x));
     let x = step::<S, 1>(simd, x, odd.select(last, next));
