@@ -2,7 +2,9 @@
 
 use core::ops::Range;
 
-use super::add_scaled;
+use fearless_simd::prelude::*;
+
+use super::kernel;
 use super::thin::sizes;
 
 /// A column-major matrix; the rows from `first` on are used.
@@ -15,12 +17,13 @@ struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
+    #[inline(always)]
     fn each(self) -> impl Iterator<Item = &'a [f32]> {
         self.values.chunks_exact(self.len).map(move |column| &column[self.first..])
     }
 
     /// Divides the first `width` rows into panels of a multiple of 64 rows that stay in the cache.
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    #[inline(always)]
     fn panels(self, width: usize) -> impl Iterator<Item = Range<usize>> {
         /// Elements of a panel: 256 KiB.
         const PANEL: usize = 1 << 16;
@@ -30,56 +33,111 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Adds `weight·P·Qᵀ` to a row-major matrix; `P` and `Q` are column-major, with `rank` columns.
-/// Products are summed in order of the columns, and their sum is multiplied and added, without
-/// fusing.
-///
-/// With AVX-512, sums of 4 × 64 elements stay in registers, and eight vector loads serve sixteen
-/// products; with AVX2, sums of 4 × 16 elements, and six loads serve eight.
-///
-/// # Panics
-/// If the lengths do not fit.
-pub fn add_product(out: &mut [f32], p: &[f32], q: &[f32], rank: usize, weight: f32) {
-    let [width, rows] = sizes(out, q, rank, p);
-    if rank == 0 || out.is_empty() {
-        return;
+kernel! {
+    /// Adds `weight·P·Qᵀ` to a row-major matrix; `P` and `Q` are column-major, with `rank` columns.
+    /// Products are summed in order of the columns, and their sum is multiplied and added, without
+    /// fusing.
+    ///
+    /// With AVX-512, sums of 4 × 64 elements stay in registers, and eight vector loads serve sixteen
+    /// products; with AVX2, sums of 4 × 16 elements, and six loads serve eight.
+    ///
+    /// # Panics
+    /// If the lengths do not fit.
+    pub fn add_product / plain_product(
+        simd,
+        out: &mut [f32],
+        p: &[f32],
+        q: &[f32],
+        rank: usize,
+        weight: f32,
+    ) {
+        // As many sums as fit in the registers: in sixteen with SSE2 and AVX2, in 32 with others.
+        if S::f32s::LEN == 16 || cfg!(target_arch = "aarch64") {
+            in_tiles::<S, 4>(simd, out, p, q, rank, weight);
+        } else {
+            in_tiles::<S, 2>(simd, out, p, q, rank, weight);
+        }
     }
-    let p = Columns { values: p, len: rows, first: 0 };
-    let q = Columns { values: q, len: width, first: 0 };
-    let (high, wide) = whole_tiles(out, width, p, q, weight);
-    add_plain(out, width, (high..rows, 0..width), p, q, weight);
-    add_plain(out, width, (0..high, wide..width), p, q, weight);
 }
 
-/// Computes whole tiles with the processor's vector instructions; returns the number of rows and
-/// columns in them.
-#[allow(unused_variables, reason = "only x86-64 has such instructions")]
-fn whole_tiles(
+#[cfg(any(test, feature = "testing"))]
+fn plain_product(out: &mut [f32], p: &[f32], q: &[f32], rank: usize, weight: f32) {
+    let Some((width, rows, p, q)) = factors(out, p, q, rank) else { return };
+    add_block(out, width, (0..rows, 0..width), p, q, weight);
+}
+
+/// The width and the number of rows of the product, and its factors, unless it is empty.
+#[inline(always)]
+fn factors<'a>(
+    out: &[f32],
+    p: &'a [f32],
+    q: &'a [f32],
+    rank: usize,
+) -> Option<(usize, usize, Columns<'a>, Columns<'a>)> {
+    let [width, rows] = sizes(out, q, rank, p);
+    let columns = |values, len| Columns { values, len, first: 0 };
+    (rank > 0 && !out.is_empty()).then(|| (width, rows, columns(p, rows), columns(q, width)))
+}
+
+/// Computes tiles of four rows of `VECTORS` registers, and then what is not in whole tiles.
+#[inline(always)]
+fn in_tiles<S: Simd, const VECTORS: usize>(
+    simd: S,
     out: &mut [f32],
+    p: &[f32],
+    q: &[f32],
+    rank: usize,
+    weight: f32,
+) {
+    let Some((width, rows, p, q)) = factors(out, p, q, rank) else { return };
+    let columns = VECTORS * S::f32s::LEN;
+    let (high, wide) = (rows / 4 * 4, width / columns * columns);
+    for panel in q.panels(wide) {
+        for (at, rows) in out.chunks_exact_mut(4 * width).enumerate() {
+            let p = Columns { first: 4 * at, ..p };
+            for start in panel.clone().step_by(columns) {
+                let q = Columns { first: start, ..q };
+                add_tile::<S, VECTORS>(simd, rows, width, p, q, weight);
+            }
+        }
+    }
+    add_block(out, width, (high..rows, 0..width), p, q, weight);
+    add_block(out, width, (0..high, wide..width), p, q, weight);
+}
+
+#[inline(always)]
+fn add_tile<S: Simd, const VECTORS: usize>(
+    simd: S,
+    rows: &mut [f32],
     width: usize,
     p: Columns<'_>,
     q: Columns<'_>,
     weight: f32,
-) -> (usize, usize) {
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    {
-        let high = out.len().checked_div(width).unwrap_or(0) / 4 * 4;
-        if super::level::has_avx512() {
-            // SAFETY: the processor has the features the function is compiled for.
-            unsafe { avx512::tiles(out, width, p, q, weight) };
-            return (high, width / 64 * 64);
+) {
+    let columns = VECTORS * S::f32s::LEN;
+    let mut sums = [[S::f32s::splat(simd, 0.0); VECTORS]; 4];
+    let mut factors = sums[0];
+    for (p, q) in p.each().zip(q.each()) {
+        for (factor, q) in factors.iter_mut().zip(q[..columns].chunks_exact(S::f32s::LEN)) {
+            *factor = S::f32s::from_slice(simd, q);
         }
-        if super::level::has_avx2() {
-            // SAFETY: as above.
-            unsafe { avx2::tiles(out, width, p, q, weight) };
-            return (high, width / 16 * 16);
+        for (sums, &p) in sums.iter_mut().zip(&p[..4]) {
+            for (sum, &q) in sums.iter_mut().zip(&factors) {
+                *sum += S::f32s::splat(simd, p) * q;
+            }
         }
     }
-    (0, 0)
+    for (row, sums) in rows.chunks_exact_mut(width).zip(&sums) {
+        let lanes = row[q.first..q.first + columns].chunks_exact_mut(S::f32s::LEN);
+        for (lanes, &sum) in lanes.zip(sums) {
+            (S::f32s::from_slice(simd, lanes) + sum * weight).store_slice(lanes);
+        }
+    }
 }
 
 /// Adds a block of the product.
-fn add_plain(
+#[inline(always)]
+fn add_block(
     out: &mut [f32],
     width: usize,
     (rows, columns): (Range<usize>, Range<usize>),
@@ -96,121 +154,16 @@ fn add_plain(
             let sums = &mut sums[..end - start];
             sums.fill(0.0);
             for (p, q) in p.each().zip(q.each()) {
-                add_scaled(sums, &q[start..end], p[row]);
+                add_row(sums, &q[start..end], p[row]);
             }
-            add_scaled(&mut out[row * width + start..row * width + end], sums, weight);
+            add_row(&mut out[row * width + start..row * width + end], sums, weight);
         }
     }
 }
 
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-mod avx512 {
-    use super::Columns;
-    use core::arch::x86_64::*;
-
-    /// Computes the part of the product that consists of whole tiles.
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    pub(super) fn tiles(
-        out: &mut [f32],
-        width: usize,
-        p: Columns<'_>,
-        q: Columns<'_>,
-        weight: f32,
-    ) {
-        let weight = _mm512_set1_ps(weight);
-        for panel in q.panels(width / 64 * 64) {
-            for (at, rows) in out.chunks_exact_mut((4 * width).max(1)).enumerate() {
-                let p = Columns { first: 4 * at, ..p };
-                for start in panel.clone().step_by(64) {
-                    tile(rows, width, p, Columns { first: start, ..q }, weight);
-                }
-            }
-        }
-    }
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    #[inline]
-    fn tile(rows: &mut [f32], width: usize, p: Columns<'_>, q: Columns<'_>, weight: __m512) {
-        let mut sums = [[_mm512_setzero_ps(); 4]; 4];
-        for (p, q) in p.each().zip(q.each()) {
-            let (p, (q, _)) = (&p[..4], q[..64].as_chunks::<16>());
-            // SAFETY: each chunk holds the sixteen floats that are read.
-            let q: [__m512; 4] =
-                core::array::from_fn(|i| unsafe { _mm512_loadu_ps(q[i].as_ptr()) });
-            for i in 0..4 {
-                let p = _mm512_set1_ps(p[i]);
-                for j in 0..4 {
-                    sums[i][j] = _mm512_add_ps(sums[i][j], _mm512_mul_ps(p, q[j]));
-                }
-            }
-        }
-        for (row, sums) in rows.chunks_exact_mut(width).zip(sums) {
-            let (lanes, _) = row[q.first..q.first + 64].as_chunks_mut::<16>();
-            for (lanes, sum) in lanes.iter_mut().zip(sums) {
-                let scaled = _mm512_mul_ps(weight, sum);
-                // SAFETY: the chunk holds the sixteen floats that are read and written.
-                unsafe {
-                    let added = _mm512_add_ps(_mm512_loadu_ps(lanes.as_ptr()), scaled);
-                    _mm512_storeu_ps(lanes.as_mut_ptr(), added);
-                }
-            }
-        }
-    }
-}
-
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-mod avx2 {
-    use super::Columns;
-    use core::arch::x86_64::*;
-
-    /// Computes the part of the product that consists of whole tiles.
-    #[target_feature(enable = "avx2")]
-    pub(super) fn tiles(
-        out: &mut [f32],
-        width: usize,
-        p: Columns<'_>,
-        q: Columns<'_>,
-        weight: f32,
-    ) {
-        let weight = _mm256_set1_ps(weight);
-        for panel in q.panels(width / 16 * 16) {
-            for (at, rows) in out.chunks_exact_mut((4 * width).max(1)).enumerate() {
-                let p = Columns { first: 4 * at, ..p };
-                for start in panel.clone().step_by(16) {
-                    tile(rows, width, p, Columns { first: start, ..q }, weight);
-                }
-            }
-        }
-    }
-
-    #[target_feature(enable = "avx2")]
-    #[inline]
-    fn tile(rows: &mut [f32], width: usize, p: Columns<'_>, q: Columns<'_>, weight: __m256) {
-        let mut sums = [[_mm256_setzero_ps(); 2]; 4];
-        for (p, q) in p.each().zip(q.each()) {
-            let (p, (q, _)) = (&p[..4], q[..16].as_chunks::<8>());
-            // SAFETY: each chunk holds the eight floats that are read.
-            let q: [__m256; 2] =
-                core::array::from_fn(|i| unsafe { _mm256_loadu_ps(q[i].as_ptr()) });
-            for i in 0..4 {
-                let p = _mm256_set1_ps(p[i]);
-                for j in 0..2 {
-                    sums[i][j] = _mm256_add_ps(sums[i][j], _mm256_mul_ps(p, q[j]));
-                }
-            }
-        }
-        for (row, sums) in rows.chunks_exact_mut(width).zip(sums) {
-            let (lanes, _) = row[q.first..q.first + 16].as_chunks_mut::<8>();
-            for (lanes, sum) in lanes.iter_mut().zip(sums) {
-                let scaled = _mm256_mul_ps(weight, sum);
-                // SAFETY: the chunk holds the eight floats that are read and written.
-                unsafe {
-                    let added = _mm256_add_ps(_mm256_loadu_ps(lanes.as_ptr()), scaled);
-                    _mm256_storeu_ps(lanes.as_mut_ptr(), added);
-                }
-            }
-        }
-    }
+#[inline(always)]
+fn add_row(out: &mut [f32], values: &[f32], weight: f32) {
+    out.iter_mut().zip(values).for_each(|(o, x)| *o += weight * x);
 }
 
 #[cfg(test)]

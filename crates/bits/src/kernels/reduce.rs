@@ -2,6 +2,8 @@
 
 use core::ops::AddAssign;
 
+use fearless_simd::prelude::*;
+
 use super::kernel;
 
 kernel! {
@@ -146,134 +148,89 @@ fn for_each_half(values: &[f32], mut add: impl FnMut(usize, &[f32])) {
     add(1, second);
 }
 
+kernel! {
+    /// Sums by sign in double precision. Element i is added in lane i mod 16; then the lanes are
+    /// added from first to last, so the result does not depend on the processor.
+    pub fn sums_by_sign / plain_sums_by_sign(simd, values: &[f32]) -> SignSums {
+        match S::f32s::LEN {
+            16 => sums_in_registers::<S, 1>(simd, values),
+            8 => sums_in_registers::<S, 2>(simd, values),
+            _ => sums_in_registers::<S, 4>(simd, values),
+        }
+    }
+}
+
 /// The sums of one sign, by lane.
 type Lanes = [f64; LANES];
 
-/// Sums by sign in double precision. Element i is added in lane i mod 16; then the lanes are added
-/// from first to last, so the result does not depend on the processor.
-pub fn sums_by_sign(values: &[f32]) -> SignSums {
-    let (groups, rest) = values.as_chunks::<LANES>();
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::has_avx512() {
-        // SAFETY: the processor has the features the function is compiled for.
-        let (negative, positive, count) = unsafe { avx512::sums(groups) };
-        return finish(negative, positive, count, rest);
-    }
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::has_avx2() {
-        // SAFETY: as above.
-        let (negative, positive, count) = unsafe { avx2::sums(groups) };
-        return finish(negative, positive, count, rest);
-    }
-    sums_scalar(groups, rest)
+#[cfg(any(test, feature = "testing"))]
+fn plain_sums_by_sign(values: &[f32]) -> SignSums {
+    finish([[0.0; LANES]; 2], 0, values)
 }
 
-fn sums_scalar(groups: &[[f32; LANES]], rest: &[f32]) -> SignSums {
-    let (mut negative, mut positive, mut count) = ([0.0; LANES], [0.0; LANES], 0);
+/// As [`sums_by_sign`]; sixteen lanes are `PARTS` registers of f32.
+#[inline(always)]
+fn sums_in_registers<S: Simd, const PARTS: usize>(simd: S, values: &[f32]) -> SignSums {
+    let zero = S::f64s::splat(simd, 0.0);
+    let (mut negative, mut positive, mut count) = ([[zero; 2]; PARTS], [[zero; 2]; PARTS], 0);
+    let (groups, rest) = values.as_chunks::<LANES>();
     for group in groups {
-        add_group(&mut negative, &mut positive, &mut count, group);
+        let mut signs = 0;
+        for (part, lanes) in group.chunks_exact(S::f32s::LEN).enumerate() {
+            let x = S::f32s::from_slice(simd, lanes);
+            let below = x.simd_lt(0.0);
+            signs |= below.to_bitmask() << (part * S::f32s::LEN);
+            let (low, high) = x.widen();
+            let (low_below, high_below) = below.widen();
+            for (half, (x, below)) in [(low, low_below), (high, high_below)].into_iter().enumerate()
+            {
+                add_by_sign::<S>(&mut negative[part][half], &mut positive[part][half], below, x);
+            }
+        }
+        count += u64::from(signs.count_ones());
     }
-    finish(negative, positive, count, rest)
+    let mut lanes = [[0.0; LANES]; 2];
+    for (lanes, sums) in lanes.iter_mut().zip([negative, positive]) {
+        for (lanes, sums) in lanes.chunks_exact_mut(S::f64s::LEN).zip(sums.as_flattened()) {
+            sums.store_slice(lanes);
+        }
+    }
+    finish(lanes, count, rest)
 }
 
 #[inline(always)]
-fn add_group(negative: &mut Lanes, positive: &mut Lanes, count: &mut u64, group: &[f32]) {
-    for (lane, &x) in group.iter().enumerate() {
-        let below = x < 0.0;
-        negative[lane] += f64::from(if below { x } else { 0.0 });
-        positive[lane] += f64::from(if below { 0.0 } else { x });
-        *count += u64::from(below);
+fn add_by_sign<S: Simd>(
+    negative: &mut S::f64s,
+    positive: &mut S::f64s,
+    below: S::mask64s,
+    x: S::f64s,
+) {
+    if S::f64s::LEN == 8 {
+        // AVX-512 adds some lanes in one instruction. A sum is never −0, which adding 0 changes.
+        *negative = below.select(*negative + x, *negative);
+        *positive = below.select(*positive, *positive + x);
+    } else {
+        let zero = S::f64s::splat(x.token(), 0.0);
+        *negative += below.select(x, zero);
+        *positive += below.select(zero, x);
     }
 }
 
-/// Adds the last elements, fewer than a register, and then the lanes.
-fn finish(mut negative: Lanes, mut positive: Lanes, mut count: u64, rest: &[f32]) -> SignSums {
-    add_group(&mut negative, &mut positive, &mut count, rest);
+/// Adds the last elements, and then the lanes.
+#[inline(always)]
+fn finish([mut negative, mut positive]: [Lanes; 2], mut count: u64, rest: &[f32]) -> SignSums {
+    for group in rest.chunks(LANES) {
+        for ((&x, negative), positive) in group.iter().zip(&mut negative).zip(&mut positive) {
+            let below = x < 0.0;
+            *negative += f64::from(if below { x } else { 0.0 });
+            *positive += f64::from(if below { 0.0 } else { x });
+            count += u64::from(below);
+        }
+    }
     SignSums {
         negative_sum: negative.iter().sum(),
         positive_sum: positive.iter().sum(),
         negative_count: count,
-    }
-}
-
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-mod avx512 {
-    use core::arch::x86_64::*;
-
-    use super::{LANES, Lanes};
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
-    pub(super) fn sums(groups: &[[f32; LANES]]) -> (Lanes, Lanes, u64) {
-        let zero = _mm512_setzero_ps();
-        let mut halves = [_mm512_setzero_pd(); 4];
-        let mut count = 0;
-        for group in groups {
-            // SAFETY: the group holds the sixteen floats that are read.
-            let x = unsafe { _mm512_loadu_ps(group.as_ptr()) };
-            let below = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, zero);
-            count += u64::from(below.count_ones());
-            let low = _mm512_cvtps_pd(_mm512_castps512_ps256(x));
-            let high = _mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(x));
-            // Conversions take longer than sums, so both signs share them.
-            for (sign, lanes) in [below, !below].into_iter().enumerate() {
-                let [a, b] = [halves[2 * sign], halves[2 * sign + 1]];
-                halves[2 * sign] = _mm512_mask_add_pd(a, lanes as u8, a, low);
-                halves[2 * sign + 1] = _mm512_mask_add_pd(b, (lanes >> 8) as u8, b, high);
-            }
-        }
-        let (mut negative, mut positive) = ([0.0; LANES], [0.0; LANES]);
-        // SAFETY: each array holds the sixteen doubles that are written.
-        unsafe {
-            _mm512_storeu_pd(negative.as_mut_ptr(), halves[0]);
-            _mm512_storeu_pd(negative.as_mut_ptr().add(8), halves[1]);
-            _mm512_storeu_pd(positive.as_mut_ptr(), halves[2]);
-            _mm512_storeu_pd(positive.as_mut_ptr().add(8), halves[3]);
-        }
-        (negative, positive, count)
-    }
-}
-
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-mod avx2 {
-    use core::arch::x86_64::*;
-
-    use super::{LANES, Lanes};
-
-    #[target_feature(enable = "avx2,popcnt")]
-    pub(super) fn sums(groups: &[[f32; LANES]]) -> (Lanes, Lanes, u64) {
-        let (mut negative, mut positive) = ([_mm256_setzero_pd(); 4], [_mm256_setzero_pd(); 4]);
-        let mut count = 0;
-        for group in groups {
-            let (eights, _) = group.as_chunks::<8>();
-            for (half, lanes) in eights.iter().enumerate() {
-                // SAFETY: the array holds the eight floats that are read.
-                let x = unsafe { _mm256_loadu_ps(lanes.as_ptr()) };
-                let below = _mm256_cmp_ps::<_CMP_LT_OQ>(x, _mm256_setzero_ps());
-                count += u64::from((_mm256_movemask_ps(below) as u32).count_ones());
-                add(&mut negative, half, _mm256_and_ps(below, x));
-                add(&mut positive, half, _mm256_andnot_ps(below, x));
-            }
-        }
-        (lanes(negative), lanes(positive), count)
-    }
-
-    /// Adds eight numbers to half of the sums.
-    #[target_feature(enable = "avx2,popcnt")]
-    #[inline]
-    fn add(sums: &mut [__m256d; 4], half: usize, x: __m256) {
-        let (low, high) = (_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
-        sums[2 * half] = _mm256_add_pd(sums[2 * half], _mm256_cvtps_pd(low));
-        sums[2 * half + 1] = _mm256_add_pd(sums[2 * half + 1], _mm256_cvtps_pd(high));
-    }
-
-    #[target_feature(enable = "avx2,popcnt")]
-    fn lanes(sums: [__m256d; 4]) -> Lanes {
-        let mut lanes = [0.0; LANES];
-        for (four, sums) in lanes.as_chunks_mut::<4>().0.iter_mut().zip(sums) {
-            // SAFETY: the array holds the four doubles that are written.
-            unsafe { _mm256_storeu_pd(four.as_mut_ptr(), sums) };
-        }
-        lanes
     }
 }
 

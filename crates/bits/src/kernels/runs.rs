@@ -1,5 +1,7 @@
 //! Runs of neighbours, added to or read from random places of a row.
 
+use fearless_simd::prelude::*;
+
 use super::kernel;
 
 /// The most elements of a run.
@@ -18,28 +20,47 @@ pub struct Runs<'a> {
     pub signs: &'a [u32],
 }
 
+impl Runs<'_> {
+    /// The column and the sign of each run in a row of `len` elements.
+    #[inline(always)]
+    fn places(self, len: usize) -> impl Iterator<Item = (usize, u32)> {
+        assert!(0 < self.len && self.len <= RUN.min(len), "runs of {} in a row of {len}", self.len);
+        let columns = self.columns.iter().map(|&column| column as usize);
+        columns.zip(self.signs.iter().copied())
+    }
+}
+
 kernel! {
     /// Adds values to a row, run by run. Processes as many runs as there are.
     ///
     /// # Panics
     /// If runs are empty or longer than the row, or if a column is beyond its end.
-    pub fn add_runs(values: &[f32], runs: Runs<'_>, row: &mut [f32]) {
-        let Runs { len, columns, signs } = runs;
-        assert!(0 < len && len <= RUN.min(row.len()), "runs of {len} in a row of {}", row.len());
-        for (values, (&column, &sign)) in values.chunks(len).zip(columns.iter().zip(signs)) {
-            let column = column as usize;
-            let place = row.get_mut(column..column + RUN).and_then(|run| run.as_mut_array::<RUN>());
-            if let (Some(place), Some(values)) = (place, values.as_array::<RUN>()) {
-                for lane in 0..RUN {
-                    place[lane] += f32::from_bits(values[lane].to_bits() ^ sign);
-                }
+    pub fn add_runs / plain_add_runs(simd, values: &[f32], runs: Runs<'_>, row: &mut [f32]) {
+        let places = runs.places(row.len());
+        for (values, (column, sign)) in values.chunks(runs.len).zip(places) {
+            let whole = row.get_mut(column..column + RUN).filter(|_| values.len() == RUN);
+            let Some(place) = whole else {
+                add_run(values, (column, sign), row);
                 continue;
-            }
-            let (before, after) = row.split_at_mut(column);
-            for (place, value) in after.iter_mut().chain(before).zip(values) {
-                *place += f32::from_bits(value.to_bits() ^ sign);
+            };
+            let lanes = values.chunks_exact(S::f32s::LEN);
+            for (place, lanes) in place.chunks_exact_mut(S::f32s::LEN).zip(lanes) {
+                (S::f32s::from_slice(simd, place) + negated(simd, lanes, sign)).store_slice(place);
             }
         }
+    }
+}
+
+#[cfg(any(test, feature = "testing"))]
+fn plain_add_runs(values: &[f32], runs: Runs<'_>, row: &mut [f32]) {
+    let places = runs.places(row.len());
+    values.chunks(runs.len).zip(places).for_each(|(values, place)| add_run(values, place, row));
+}
+
+fn add_run(values: &[f32], (column, sign): (usize, u32), row: &mut [f32]) {
+    let (before, after) = row.split_at_mut(column);
+    for (place, value) in after.iter_mut().chain(before).zip(values) {
+        *place += f32::from_bits(value.to_bits() ^ sign);
     }
 }
 
@@ -48,24 +69,42 @@ kernel! {
     ///
     /// # Panics
     /// If runs are empty or longer than the row, or if a column is beyond its end.
-    pub fn read_runs(row: &[f32], runs: Runs<'_>, values: &mut [f32]) {
-        let Runs { len, columns, signs } = runs;
-        assert!(0 < len && len <= RUN.min(row.len()), "runs of {len} in a row of {}", row.len());
-        for (values, (&column, &sign)) in values.chunks_mut(len).zip(columns.iter().zip(signs)) {
-            let column = column as usize;
-            let place = row.get(column..column + RUN).and_then(|run| run.as_array::<RUN>());
-            if let (Some(place), Some(values)) = (place, values.as_mut_array::<RUN>()) {
-                for lane in 0..RUN {
-                    values[lane] = f32::from_bits(place[lane].to_bits() ^ sign);
-                }
+    pub fn read_runs / plain_read_runs(simd, row: &[f32], runs: Runs<'_>, values: &mut [f32]) {
+        let places = runs.places(row.len());
+        for (values, (column, sign)) in values.chunks_mut(runs.len).zip(places) {
+            let whole = row.get(column..column + RUN).filter(|_| values.len() == RUN);
+            let Some(place) = whole else {
+                read_run(row, (column, sign), values);
                 continue;
-            }
-            let (before, after) = row.split_at(column);
-            for (place, value) in after.iter().chain(before).zip(values) {
-                *value = f32::from_bits(place.to_bits() ^ sign);
+            };
+            let lanes = values.chunks_exact_mut(S::f32s::LEN);
+            for (place, lanes) in place.chunks_exact(S::f32s::LEN).zip(lanes) {
+                negated(simd, place, sign).store_slice(lanes);
             }
         }
     }
+}
+
+#[cfg(any(test, feature = "testing"))]
+fn plain_read_runs(row: &[f32], runs: Runs<'_>, values: &mut [f32]) {
+    let places = runs.places(row.len());
+    values
+        .chunks_mut(runs.len)
+        .zip(places)
+        .for_each(|(values, place)| read_run(row, place, values));
+}
+
+fn read_run(row: &[f32], (column, sign): (usize, u32), values: &mut [f32]) {
+    let (before, after) = row.split_at(column);
+    for (place, value) in after.iter().chain(before).zip(values) {
+        *value = f32::from_bits(place.to_bits() ^ sign);
+    }
+}
+
+/// The lanes, negated if `sign` is the sign bit.
+#[inline(always)]
+fn negated<S: Simd>(simd: S, lanes: &[f32], sign: u32) -> S::f32s {
+    (S::f32s::from_slice(simd, lanes).bitcast::<S::u32s>() ^ sign).bitcast()
 }
 
 #[cfg(test)]

@@ -1,53 +1,66 @@
 //! Products of a large matrix with a thin one.
 
+use fearless_simd::prelude::*;
+
 use super::kernel;
 
 /// Sums of a row use this many lanes on every processor.
 const LANES: usize = 16;
 
-/// Replaces `out` by `C·Q`. `C` has rows × columns elements, row by row; `Q` has columns × rank and
-/// `out` rows × rank elements, column by column. An element is a sum in sixteen lanes; the upper
-/// half of them is added to the lower until one number is left. All processors compute the same
-/// bits.
-///
-/// With AVX-512, sums of 4 × 4 elements stay in registers, and eight loads serve sixteen products;
-/// with AVX2, sums of 2 × 2 elements, and four loads serve four. Reads `C` once from memory, if `Q`
-/// fits in the cache.
-///
-/// # Panics
-/// If the lengths do not fit.
-pub fn times_thin(c: &[f32], q: &[f32], rank: usize, out: &mut [f32]) {
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    {
-        if super::level::has_avx512() {
-            // SAFETY: the processor has the features the function is compiled for.
-            return unsafe { avx512::times(c, q, rank, out) };
-        }
-        if super::level::has_avx2() {
-            // SAFETY: as above.
-            return unsafe { avx2::times(c, q, rank, out) };
-        }
-    }
-    in_blocks(c, q, rank, out, |[(row, _)]: [Vector<'_>; 1], [(column, _)]: [Vector<'_>; 1]| {
-        let mut sums = [0.0; LANES];
-        row.iter().zip(column).for_each(|(x, y)| add_products(&mut sums, x, y));
-        [[sums]]
-    });
-}
-
 type Lanes = [f32; LANES];
 /// Whole chunks, and the rest.
 type Vector<'a> = (&'a [Lanes], &'a [f32]);
 
-/// Computes the product in blocks of rows by columns; a closure returns the sums of their whole
-/// chunks.
+kernel! {
+    /// Replaces `out` by `C·Q`. `C` has rows × columns elements, row by row; `Q` has columns × rank
+    /// and `out` rows × rank elements, column by column. An element is a sum in sixteen lanes; the
+    /// upper half of them is added to the lower until one number is left. All processors compute
+    /// the same bits.
+    ///
+    /// With AVX-512, sums of 4 × 4 elements stay in registers, and eight loads serve sixteen
+    /// products; with AVX2, sums of 2 × 2 elements, and four loads serve four. Reads `C` once from
+    /// memory, if `Q` fits in the cache.
+    ///
+    /// # Panics
+    /// If the lengths do not fit.
+    pub fn times_thin / plain_times_thin(
+        simd,
+        c: &[f32],
+        q: &[f32],
+        rank: usize,
+        out: &mut [f32],
+    ) {
+        // As many sums as fit in the registers: in sixteen with SSE2 and AVX2, in 32 with others.
+        match S::f32s::LEN {
+            16 => in_blocks::<S, 4, 4, 1>(simd, c, q, rank, out),
+            8 => in_blocks::<S, 2, 2, 2>(simd, c, q, rank, out),
+            _ if cfg!(target_arch = "aarch64") => in_blocks::<S, 2, 2, 4>(simd, c, q, rank, out),
+            _ => in_blocks::<S, 2, 1, 4>(simd, c, q, rank, out),
+        }
+    }
+}
+
+#[cfg(any(test, feature = "testing"))]
+fn plain_times_thin(c: &[f32], q: &[f32], rank: usize, out: &mut [f32]) {
+    let [columns, rows] = sizes(c, q, rank, out);
+    for (at, out) in out.iter_mut().enumerate() {
+        let (chunks, rest) = vector(c, columns, at % rows);
+        let (factors, last) = vector(q, columns, at / rows);
+        let mut sums = [0.0; LANES];
+        chunks.iter().zip(factors).for_each(|(x, y)| add_products(&mut sums, x, y));
+        add_products(&mut sums, rest, last);
+        *out = total(sums);
+    }
+}
+
+/// Computes the product in blocks of rows by columns. Sixteen lanes are `PARTS` registers.
 #[inline(always)]
-fn in_blocks<const ROWS: usize, const COLUMNS: usize>(
+fn in_blocks<S: Simd, const ROWS: usize, const COLUMNS: usize, const PARTS: usize>(
+    simd: S,
     c: &[f32],
     q: &[f32],
     rank: usize,
     out: &mut [f32],
-    sums: impl Fn([Vector<'_>; ROWS], [Vector<'_>; COLUMNS]) -> [[Lanes; COLUMNS]; ROWS],
 ) {
     let [columns, rows] = sizes(c, q, rank, out);
     for row in (0..rows).step_by(ROWS) {
@@ -61,7 +74,7 @@ fn in_blocks<const ROWS: usize, const COLUMNS: usize>(
             for (k, y) in y.iter_mut().enumerate() {
                 *y = vector(q, columns, (column + k).min(rank - 1));
             }
-            let sums = sums(x, y);
+            let sums = sums::<S, ROWS, COLUMNS, PARTS>(simd, x, y);
             for (i, (sums, (_, x))) in sums.iter().zip(x).enumerate().take(rows - row) {
                 for (k, (sums, (_, y))) in sums.iter().zip(y).enumerate().take(rank - column) {
                     let mut sums = *sums;
@@ -71,6 +84,48 @@ fn in_blocks<const ROWS: usize, const COLUMNS: usize>(
             }
         }
     }
+}
+
+/// The sums of the whole chunks of a block.
+#[inline(always)]
+fn sums<S: Simd, const ROWS: usize, const COLUMNS: usize, const PARTS: usize>(
+    simd: S,
+    x: [Vector<'_>; ROWS],
+    y: [Vector<'_>; COLUMNS],
+) -> [[Lanes; COLUMNS]; ROWS] {
+    let len = x[0].0.len();
+    let (x, y) = (x.map(|(chunks, _)| &chunks[..len]), y.map(|(chunks, _)| &chunks[..len]));
+    let zero = [S::f32s::splat(simd, 0.0); PARTS];
+    let (mut sums, mut factors) = ([[zero; COLUMNS]; ROWS], [zero; COLUMNS]);
+    for at in 0..len {
+        for (factor, y) in factors.iter_mut().zip(y) {
+            *factor = registers(simd, &y[at]);
+        }
+        for (sums, x) in sums.iter_mut().zip(x) {
+            let x: [S::f32s; PARTS] = registers(simd, &x[at]);
+            for (sums, factor) in sums.iter_mut().zip(&factors) {
+                for ((sum, &x), &y) in sums.iter_mut().zip(&x).zip(factor) {
+                    *sum += x * y;
+                }
+            }
+        }
+    }
+    let mut lanes = [[[0.0; LANES]; COLUMNS]; ROWS];
+    for (lanes, sums) in lanes.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
+        for (lanes, sum) in lanes.chunks_exact_mut(S::f32s::LEN).zip(sums) {
+            sum.store_slice(lanes);
+        }
+    }
+    lanes
+}
+
+#[inline(always)]
+fn registers<S: Simd, const PARTS: usize>(simd: S, lanes: &Lanes) -> [S::f32s; PARTS] {
+    let mut parts = [S::f32s::splat(simd, 0.0); PARTS];
+    for (part, lanes) in parts.iter_mut().zip(lanes.chunks_exact(S::f32s::LEN)) {
+        *part = S::f32s::from_slice(simd, lanes);
+    }
+    parts
 }
 
 /// The vector of this length at an index.
@@ -96,85 +151,6 @@ fn total(mut lanes: Lanes) -> f32 {
     lanes[0]
 }
 
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-mod avx512 {
-    use super::{LANES, Lanes, Vector, in_blocks};
-    use core::arch::x86_64::*;
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    pub(super) fn times(c: &[f32], q: &[f32], rank: usize, out: &mut [f32]) {
-        in_blocks(c, q, rank, out, |x: [Vector<'_>; 4], y: [Vector<'_>; 4]| {
-            let len = x[0].0.len();
-            let x = [&x[0].0[..len], &x[1].0[..len], &x[2].0[..len], &x[3].0[..len]];
-            let y = [&y[0].0[..len], &y[1].0[..len], &y[2].0[..len], &y[3].0[..len]];
-            let mut sums = [[_mm512_setzero_ps(); 4]; 4];
-            for at in 0..len {
-                // SAFETY: a chunk holds the sixteen floats that are read.
-                let load = |lanes: &[Lanes]| unsafe { _mm512_loadu_ps(lanes[at].as_ptr()) };
-                let y = [load(y[0]), load(y[1]), load(y[2]), load(y[3])];
-                for i in 0..4 {
-                    let x = load(x[i]);
-                    for k in 0..4 {
-                        sums[i][k] = _mm512_add_ps(sums[i][k], _mm512_mul_ps(x, y[k]));
-                    }
-                }
-            }
-            let mut lanes = [[[0.0; LANES]; 4]; 4];
-            for i in 0..4 {
-                for k in 0..4 {
-                    // SAFETY: the array holds the sixteen floats that are written.
-                    unsafe { _mm512_storeu_ps(lanes[i][k].as_mut_ptr(), sums[i][k]) };
-                }
-            }
-            lanes
-        });
-    }
-}
-
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-mod avx2 {
-    use super::{LANES, Lanes, Vector, in_blocks};
-    use core::arch::x86_64::*;
-
-    #[target_feature(enable = "avx2")]
-    pub(super) fn times(c: &[f32], q: &[f32], rank: usize, out: &mut [f32]) {
-        in_blocks(c, q, rank, out, |x: [Vector<'_>; 2], y: [Vector<'_>; 2]| {
-            let len = x[0].0.len();
-            let (x, y) = ([&x[0].0[..len], &x[1].0[..len]], [&y[0].0[..len], &y[1].0[..len]]);
-            let mut sums = [[[_mm256_setzero_ps(); 2]; 2]; 2];
-            for at in 0..len {
-                // SAFETY: a chunk holds the two times eight floats that are read.
-                let load = |lanes: &[Lanes]| unsafe {
-                    let lanes = lanes[at].as_ptr();
-                    [_mm256_loadu_ps(lanes), _mm256_loadu_ps(lanes.add(8))]
-                };
-                let y = [load(y[0]), load(y[1])];
-                for i in 0..2 {
-                    let x = load(x[i]);
-                    for k in 0..2 {
-                        for half in 0..2 {
-                            let product = _mm256_mul_ps(x[half], y[k][half]);
-                            sums[i][k][half] = _mm256_add_ps(sums[i][k][half], product);
-                        }
-                    }
-                }
-            }
-            let mut lanes = [[[0.0; LANES]; 2]; 2];
-            for i in 0..2 {
-                for k in 0..2 {
-                    let ([low, high], to) = (sums[i][k], lanes[i][k].as_mut_ptr());
-                    // SAFETY: the array holds the two times eight floats that are written.
-                    unsafe {
-                        _mm256_storeu_ps(to, low);
-                        _mm256_storeu_ps(to.add(8), high);
-                    }
-                }
-            }
-            lanes
-        });
-    }
-}
-
 kernel! {
     /// Replaces `out` by `Dᵀ·P`, where `D` consists of consecutive columns of `C`, from index
     /// `first` on. `C` is row-major with `columns` columns. `P` has as many rows as `C`, and `out`
@@ -185,7 +161,8 @@ kernel! {
     ///
     /// # Panics
     /// If the lengths do not fit.
-    pub fn transposed_times_thin(
+    pub fn transposed_times_thin / plain_transposed(
+        simd,
         c: &[f32],
         columns: usize,
         first: usize,
@@ -211,9 +188,9 @@ kernel! {
             for k in 0..rank {
                 let (p, out) = (&p[k * rows + row..], &mut out[k * used..(k + 1) * used]);
                 if together == 4 {
-                    add_rows::<4>(c, first, p, out);
+                    add_rows::<S, 4>(simd, c, first, p, out);
                 } else {
-                    add_rows::<1>(c, first, p, out);
+                    add_rows::<S, 1>(simd, c, first, p, out);
                 }
             }
             row += together;
@@ -221,14 +198,48 @@ kernel! {
     }
 }
 
+#[cfg(any(test, feature = "testing"))]
+fn plain_transposed(
+    c: &[f32],
+    columns: usize,
+    first: usize,
+    p: &[f32],
+    rank: usize,
+    out: &mut [f32],
+) {
+    let [rows, used] = [p.len(), out.len()].map(|len| len.checked_div(rank).unwrap_or(0));
+    for (at, out) in out.iter_mut().enumerate() {
+        let (k, j) = (at / used, at % used);
+        let products = (0..rows).map(|i| c[i * columns + first + j] * p[k * rows + i]);
+        *out = products.fold(0.0, |sum, product| sum + product);
+    }
+}
+
 /// Adds rows, from their element at `first` on, each times its factor, to a row, one after the
 /// other.
 #[inline(always)]
-fn add_rows<const ROWS: usize>(c: &[f32], first: usize, factors: &[f32], out: &mut [f32]) {
+fn add_rows<S: Simd, const ROWS: usize>(
+    simd: S,
+    c: &[f32],
+    first: usize,
+    factors: &[f32],
+    out: &mut [f32],
+) {
     let (columns, used) = (c.len() / ROWS, out.len());
     let rows: [&[f32]; ROWS] = core::array::from_fn(|i| &c[i * columns + first..][..used]);
     let factors: &[f32; ROWS] = factors.first_chunk().expect("a factor for each row");
-    for (j, sum) in out.iter_mut().enumerate() {
+    let mut j = 0;
+    // For 128 bits, the compiler finds better instructions for the loop below.
+    while S::f32s::LEN > 4 && j + S::f32s::LEN <= used {
+        let lanes = &mut out[j..j + S::f32s::LEN];
+        let mut sum = S::f32s::from_slice(simd, lanes);
+        for (row, &factor) in rows.iter().zip(factors) {
+            sum += S::f32s::from_slice(simd, &row[j..j + S::f32s::LEN]) * factor;
+        }
+        sum.store_slice(lanes);
+        j += S::f32s::LEN;
+    }
+    for (j, sum) in out.iter_mut().enumerate().skip(j) {
         for (row, factor) in rows.iter().zip(factors) {
             *sum += row[j] * factor;
         }
