@@ -1,8 +1,8 @@
 //! Compiles a kernel for each instruction set, and selects one at run time.
 
-/// Runs an expression compiled for the processor's instruction set. `$simd` is the set's token, of
-/// a type that implements `fearless_simd::Simd`; functions in the expression that are to be
-/// compiled for the set, too, are `#[inline(always)]`.
+/// Runs an expression compiled for the widest instruction set. `$simd` is the set's token, of a
+/// type that implements `fearless_simd::Simd`; functions in the expression that are to be compiled
+/// for the set, too, are `#[inline(always)]`.
 macro_rules! dispatch {
     ($simd:ident => $run:expr) => {{
         let level = $crate::kernels::level::used();
@@ -36,8 +36,8 @@ macro_rules! kernel {
         $(#[$meta])*
         $vis fn $name($($arg: $type),*) $(-> $result)? {
             #[inline(always)]
-            fn run($($arg: $type),*) $(-> $result)? $body
-            $crate::kernels::dispatch::dispatch!(_simd => run($($arg),*))
+            fn run<S: fearless_simd::Simd>(_: S $(, $arg: $type)*) $(-> $result)? $body
+            $crate::kernels::dispatch::run_widest!(run($($arg: $type),*) $(-> $result)?)
         }
     };
     ($(#[$meta:meta])* $vis:vis fn $name:ident / $plain:ident(
@@ -51,8 +51,38 @@ macro_rules! kernel {
             if $crate::kernels::level::is_plain() {
                 return $plain($($arg),*);
             }
-            $crate::kernels::dispatch::dispatch!($simd => run($simd $(, $arg)*))
+            $crate::kernels::dispatch::run_widest!(run($($arg: $type),*) $(-> $result)?)
         }
     };
 }
 pub(super) use kernel;
+
+/// Calls a function, which takes the token first, as [`dispatch!`] does. On x86-64 each set has a
+/// function with the arguments as parameters, not a closure that captures them: then the compiler
+/// would not know that slices do not overlap, and leave many loops scalar.
+macro_rules! run_widest {
+    ($run:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?) => {{
+        #[cfg(target_arch = "x86_64")]
+        {
+            fearless_simd::kernel! {
+                #[inline]
+                fn avx512(simd: Avx512 $(, $arg: $type)*) $(-> $result)? { $run(simd $(, $arg)*) }
+            }
+            fearless_simd::kernel! {
+                #[inline]
+                fn avx2(simd: Avx2 $(, $arg: $type)*) $(-> $result)? { $run(simd $(, $arg)*) }
+            }
+            let level = $crate::kernels::level::used();
+            if let Some(simd) = level.as_avx512() {
+                avx512(simd $(, $arg)*)
+            } else if let Some(simd) = level.as_avx2() {
+                avx2(simd $(, $arg)*)
+            } else {
+                $run(level.as_sse2().expect("x86-64 includes SSE2") $(, $arg)*)
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        $crate::kernels::dispatch::dispatch!(simd => $run(simd $(, $arg)*))
+    }};
+}
+pub(super) use run_widest;
