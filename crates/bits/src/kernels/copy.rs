@@ -18,7 +18,8 @@ kernel! {
             // These vectors are no faster than `memcpy`.
             return plain_copy(values, out);
         }
-        let ((groups, rest), (places, last)) = (values.as_chunks::<16>(), out.as_chunks_mut::<16>());
+        let (groups, rest) = values.as_chunks::<16>();
+        let (places, last) = out.as_chunks_mut::<16>();
         // The compiler turns a loop with one store into a call of `memcpy`, but not one with two.
         for (values, out) in groups.iter().zip(places) {
             let (low, high) = out.split_at_mut(8);

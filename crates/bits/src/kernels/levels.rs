@@ -82,8 +82,8 @@ kernel! {
     }
 }
 
-/// The levels of a vector of values. It converts numbers to integers without a check of their range,
-/// which a plain loop could do only one at a time.
+/// The levels of a vector of values. Numbers become integers without a check of their range; a
+/// plain loop would check it, and could convert only one at a time.
 #[inline(always)]
 fn counted<S: Simd>(simd: S, values: &[f32], levels: Levels, random: &[u32]) -> S::u32s {
     let mut t = S::f32s::from_slice(simd, values);
