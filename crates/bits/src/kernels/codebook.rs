@@ -1,5 +1,11 @@
 //! Quantization to the nearest of 256 numbers, with a table indexed by the upper bits of a float.
 
+#[cfg(target_arch = "x86_64")]
+use {
+    core::arch::x86_64::*,
+    fearless_simd::{f32x8, prelude::*, u16x8},
+};
+
 use super::kernel;
 
 /// The number of lower bits of a pattern that do not select the cell.
@@ -89,44 +95,35 @@ kernel! {
 /// Adds one of eight numbers to each element, selected by the three lower bits of its symbol.
 /// Processes the shorter length.
 pub fn few_numbers_add(symbols: &[u16], numbers: &[f32; 8], out: &mut [f32]) {
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::has_avx2() {
-        let len = symbols.len().min(out.len());
-        let ((groups, rest), (eights, last)) =
-            (symbols[..len].as_chunks(), out[..len].as_chunks_mut());
-        // SAFETY: the processor has the features the function is compiled for.
-        unsafe { avx2::add(groups, numbers, eights) };
-        return few_numbers_add_scalar(rest, numbers, last);
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx2) = super::level::used().as_avx2() {
+        return permuted_add(avx2, symbols, numbers, out);
     }
-    few_numbers_add_scalar(symbols, numbers, out);
+    plain_few_numbers_add(symbols, numbers, out);
 }
 
-fn few_numbers_add_scalar(symbols: &[u16], numbers: &[f32; 8], out: &mut [f32]) {
+fn plain_few_numbers_add(symbols: &[u16], numbers: &[f32; 8], out: &mut [f32]) {
     for (&symbol, out) in symbols.iter().zip(out) {
         *out += numbers[usize::from(symbol & 7)];
     }
 }
 
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-mod avx2 {
-    use core::arch::x86_64::*;
-
-    #[target_feature(enable = "avx2")]
-    pub(super) fn add(groups: &[[u16; 8]], numbers: &[f32; 8], eights: &mut [[f32; 8]]) {
-        // SAFETY: the array holds the eight numbers that are read.
-        let numbers = unsafe { _mm256_loadu_ps(numbers.as_ptr()) };
+fearless_simd::kernel!(
+    // AVX2: 5 times as fast as the plain loop; AVX-512: 2.3 times.
+    fn permuted_add(avx2: Avx2, symbols: &[u16], numbers: &[f32; 8], out: &mut [f32]) {
+        let len = symbols.len().min(out.len());
+        let (groups, rest) = symbols[..len].as_chunks::<8>();
+        let (eights, last) = out[..len].as_chunks_mut::<8>();
+        let table = f32x8::load_array_ref(avx2, numbers).into();
         for (symbols, out) in groups.iter().zip(eights) {
-            // SAFETY: the arrays hold the eight symbols and numbers that are read and written.
-            unsafe {
-                let symbols = _mm_loadu_si128(symbols.as_ptr().cast());
-                // The instruction uses the three lower bits.
-                let found = _mm256_permutevar8x32_ps(numbers, _mm256_cvtepu16_epi32(symbols));
-                let sum = _mm256_add_ps(_mm256_loadu_ps(out.as_ptr()), found);
-                _mm256_storeu_ps(out.as_mut_ptr(), sum);
-            }
+            let symbols = _mm256_cvtepu16_epi32(u16x8::load_array_ref(avx2, symbols).into());
+            // The instruction uses the three lower bits.
+            let found: f32x8<_> = _mm256_permutevar8x32_ps(table, symbols).simd_into(avx2);
+            (f32x8::load_array_ref(avx2, out) + found).store_array(out);
         }
+        plain_few_numbers_add(rest, numbers, last);
     }
-}
+);
 
 #[cfg(test)]
 mod tests {

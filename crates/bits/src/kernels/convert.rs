@@ -3,45 +3,31 @@
 //! Conversion to 16 bits rounds to nearest, ties to even, and saturates: a value that would become
 //! infinity becomes the largest finite number of its sign. Conversion from 16 bits is exact.
 
+#[cfg(target_arch = "x86_64")]
+use {
+    core::arch::x86_64::*,
+    fearless_simd::{f32x8, prelude::*, u8x16, u16x8, x86::Avx2},
+};
+
 use super::kernel;
-
-/// Converts groups of eight elements with the processor's instructions for binary16, if it has
-/// them. Returns the remaining elements.
-macro_rules! by_instruction {
-    ($instructions:ident::$name:ident($from:expr, $to:expr $(, $more:expr)?)) => {{
-        let len = $from.len().min($to.len());
-        let (from, to) = (&$from[..len], &mut $to[..len]);
-        #[cfg(all(target_arch = "x86_64", feature = "std"))]
-        let done = if has_f16c() {
-            let ((from, _), (to, _)) = (from.as_chunks(), to.as_chunks_mut());
-            // SAFETY: the processor has the instructions.
-            unsafe { $instructions::$name(from, to $(, $more)?) };
-            len / 8 * 8
-        } else {
-            0
-        };
-        #[cfg(not(all(target_arch = "x86_64", feature = "std")))]
-        let done = 0;
-        (&from[done..], &mut to[done..])
-    }};
-}
-
-/// Whether the instructions for binary16 are used.
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-pub(super) fn has_f16c() -> bool {
-    super::level::has_avx2() && std::is_x86_feature_detected!("f16c")
-}
 
 /// The largest finite binary16.
 pub(super) const F16_MAX: f32 = 65504.0;
 /// The smallest normal binary16.
 const F16_MIN_NORMAL: f32 = 6.103_515_6e-5;
 /// The largest finite bfloat16.
-pub(super) const BF16_MAX: u32 = 0x7f7f;
+const BF16_MAX: u32 = 0x7f7f;
 
 /// Converts binary16 patterns to `f32`, up to the shorter length. NaN becomes a quiet NaN.
 pub fn f16_to_f32(patterns: &[u16], out: &mut [f32]) {
-    let (patterns, out) = by_instruction!(f16c::widen(patterns, out));
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx2) = super::level::used().as_avx2() {
+        return f16c_to_f32(avx2, patterns, out);
+    }
+    plain_to_f32(patterns, out);
+}
+
+fn plain_to_f32(patterns: &[u16], out: &mut [f32]) {
     for (&pattern, out) in patterns.iter().zip(out) {
         *out = f16_value(pattern);
     }
@@ -50,20 +36,88 @@ pub fn f16_to_f32(patterns: &[u16], out: &mut [f32]) {
 /// Adds `weight` times the numbers of little-endian binary16 patterns to `out`, up to the shorter
 /// length. Moves 10 bytes per element.
 pub fn f16_add(patterns: &[u8], weight: f32, out: &mut [f32]) {
-    let (patterns, _) = patterns.as_chunks::<2>();
-    let (patterns, out) = by_instruction!(f16c::add(patterns, out, weight));
-    for (bytes, out) in patterns.iter().zip(out) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx2) = super::level::used().as_avx2() {
+        return f16c_add(avx2, patterns, weight, out);
+    }
+    plain_add(patterns, weight, out);
+}
+
+fn plain_add(patterns: &[u8], weight: f32, out: &mut [f32]) {
+    for (bytes, out) in patterns.as_chunks().0.iter().zip(out) {
         *out += weight * f16_value(u16::from_le_bytes(*bytes));
     }
 }
 
 /// Converts `f32` values to binary16 patterns, up to the shorter length.
 pub fn f32_to_f16(values: &[f32], out: &mut [u16]) {
-    let (values, out) = by_instruction!(f16c::narrow(values, out));
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx2) = super::level::used().as_avx2() {
+        return f16c_to_f16(avx2, values, out);
+    }
+    plain_to_f16(values, out);
+}
+
+fn plain_to_f16(values: &[f32], out: &mut [u16]) {
     for (x, out) in values.iter().zip(out) {
         *out = f16_pattern(*x);
     }
 }
+
+// The instructions of F16C round to nearest even, and give subnormal numbers. With them the kernels
+// are 2.6 to 4 times as fast as the plain loops (AVX2), or 1.5 to 2.4 times (AVX-512).
+
+fearless_simd::kernel!(
+    fn f16c_to_f32(avx2: Avx2, patterns: &[u16], out: &mut [f32]) {
+        let len = patterns.len().min(out.len());
+        let (groups, rest) = patterns[..len].as_chunks();
+        let (eights, last) = out[..len].as_chunks_mut();
+        for (patterns, out) in groups.iter().zip(eights) {
+            let patterns = u16x8::load_array_ref(avx2, patterns).into();
+            *out = f32x8::simd_from(avx2, _mm256_cvtph_ps(patterns)).to_array();
+        }
+        plain_to_f32(rest, last);
+    }
+);
+
+fearless_simd::kernel!(
+    fn f16c_add(avx2: Avx2, patterns: &[u8], weight: f32, out: &mut [f32]) {
+        let len = (patterns.len() / 2).min(out.len());
+        let (groups, rest) = patterns[..2 * len].as_chunks();
+        let (eights, last) = out[..len].as_chunks_mut();
+        for (patterns, out) in groups.iter().zip(eights) {
+            let patterns = u8x16::load_array_ref(avx2, patterns).into();
+            let values = f32x8::simd_from(avx2, _mm256_cvtph_ps(patterns));
+            (f32x8::load_array_ref(avx2, out) + values * weight).store_array(out);
+        }
+        plain_add(rest, weight, last);
+    }
+);
+
+fearless_simd::kernel!(
+    fn f16c_to_f16(avx2: Avx2, values: &[f32], out: &mut [u16]) {
+        let len = values.len().min(out.len());
+        let (groups, rest) = values[..len].as_chunks();
+        let (eights, last) = out[..len].as_chunks_mut();
+        let most = f32x8::splat(avx2, F16_MAX);
+        for (values, out) in groups.iter().zip(eights) {
+            let values = f32x8::load_array_ref(avx2, values);
+            // The minimum with NaN is its second operand.
+            let magnitude = f32x8::simd_from(avx2, _mm256_min_ps(values.abs().into(), most.into()));
+            let limited = magnitude.to_bits() | values.to_bits() & 0x8000_0000;
+            *out = f16c_patterns(avx2, limited.bitcast()).to_array();
+        }
+        plain_to_f16(rest, last);
+    }
+);
+
+fearless_simd::kernel!(
+    /// The patterns of eight numbers in the range of binary16.
+    #[inline(always)]
+    pub(super) fn f16c_patterns(avx2: Avx2, values: f32x8<Avx2>) -> u16x8<Avx2> {
+        _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(values.into()).simd_into(avx2)
+    }
+);
 
 kernel! {
     /// Converts bfloat16 patterns to `f32`, up to the shorter length.
@@ -112,14 +166,22 @@ pub(super) fn bf16_pattern(x: f32) -> u16 {
     (bits >> 16 & 0x8000 | rounded.min(BF16_MAX)) as u16
 }
 
-/// The pattern of the binary16 number nearest to a value.
-pub(super) fn f16_pattern(x: f32) -> u16 {
-    let bits = x.to_bits();
-    let magnitude = f32::from_bits(bits & 0x7fff_ffff);
+/// The number, or the largest binary16 of its sign if it is beyond. A NaN becomes the largest.
+#[inline(always)]
+fn f16_limited(x: f32) -> f32 {
+    let magnitude = x.abs();
     let magnitude = if magnitude < F16_MAX { magnitude } else { F16_MAX };
+    f32::from_bits(magnitude.to_bits() | x.to_bits() & 0x8000_0000)
+}
+
+/// The pattern of the binary16 number nearest to a value.
+#[inline(always)]
+pub(super) fn f16_pattern(x: f32) -> u16 {
+    let bits = f16_limited(x).to_bits();
+    let wide = bits & 0x7fff_ffff;
+    let magnitude = f32::from_bits(wide);
     // Below the normal range, adding 0.5 rounds to units of 2^-24, f32's spacing there.
     let subnormal = (magnitude + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
-    let wide = magnitude.to_bits();
     let nearest_even = 0x0fff + (wide >> 13 & 1);
     let normal = wide.wrapping_add(nearest_even).wrapping_sub(112 << 23) >> 13;
     let narrow = if magnitude < F16_MIN_NORMAL { subnormal } else { normal };
@@ -127,6 +189,7 @@ pub(super) fn f16_pattern(x: f32) -> u16 {
 }
 
 /// The number of a binary16 pattern.
+#[inline(always)]
 fn f16_value(pattern: u16) -> f32 {
     let bits = u32::from(pattern);
     let sign = (bits & 0x8000) << 16;
@@ -146,63 +209,6 @@ fn f16_value(pattern: u16) -> f32 {
 #[inline(always)]
 fn bf16_value(pattern: u16) -> f32 {
     f32::from_bits(u32::from(pattern) << 16)
-}
-
-/// The instructions for binary16: they round to nearest even, and give subnormal numbers.
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-pub(super) mod f16c {
-    use core::arch::x86_64::*;
-
-    use super::F16_MAX;
-
-    #[target_feature(enable = "avx2,f16c")]
-    pub(super) fn widen(patterns: &[[u16; 8]], out: &mut [[f32; 8]]) {
-        for (patterns, out) in patterns.iter().zip(out) {
-            // SAFETY: the arrays hold the eight patterns that are read and the eight numbers that
-            // are written.
-            unsafe {
-                let values = _mm256_cvtph_ps(_mm_loadu_si128(patterns.as_ptr().cast()));
-                _mm256_storeu_ps(out.as_mut_ptr(), values);
-            }
-        }
-    }
-
-    #[target_feature(enable = "avx2,f16c")]
-    pub(super) fn add(patterns: &[[[u8; 2]; 8]], out: &mut [[f32; 8]], weight: f32) {
-        let weight = _mm256_set1_ps(weight);
-        for (patterns, out) in patterns.iter().zip(out) {
-            // SAFETY: as above; the numbers are read, too.
-            unsafe {
-                let values = _mm256_cvtph_ps(_mm_loadu_si128(patterns.as_ptr().cast()));
-                let sum = _mm256_loadu_ps(out.as_ptr());
-                let sum = _mm256_add_ps(sum, _mm256_mul_ps(weight, values));
-                _mm256_storeu_ps(out.as_mut_ptr(), sum);
-            }
-        }
-    }
-
-    #[target_feature(enable = "avx2,f16c")]
-    pub(super) fn narrow(values: &[[f32; 8]], out: &mut [[u16; 8]]) {
-        for (values, out) in values.iter().zip(out) {
-            // SAFETY: the arrays hold the eight numbers that are read and the eight patterns that
-            // are written.
-            unsafe {
-                let patterns = narrow_eight(_mm256_loadu_ps(values.as_ptr()));
-                _mm_storeu_si128(out.as_mut_ptr().cast(), patterns);
-            }
-        }
-    }
-
-    /// The patterns of eight numbers, which saturate.
-    #[target_feature(enable = "avx2,f16c")]
-    #[inline]
-    pub(in crate::kernels) fn narrow_eight(x: __m256) -> __m128i {
-        let (sign, most) = (_mm256_set1_ps(-0.0), _mm256_set1_ps(F16_MAX));
-        // The minimum with NaN is its second operand.
-        let magnitude = _mm256_min_ps(_mm256_andnot_ps(sign, x), most);
-        let x = _mm256_or_ps(magnitude, _mm256_and_ps(sign, x));
-        _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x)
-    }
 }
 
 #[cfg(test)]

@@ -1,39 +1,37 @@
 //! Copies of a block.
 
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-use core::arch::x86_64::*;
+use fearless_simd::f32x8;
+use fearless_simd::prelude::*;
 
-/// Copies numbers. Processes the shorter length.
-///
-/// For more than a few kilobytes, `memcpy` of GNU/Linux uses one instruction (`rep movsb`). On a
-/// Zen 3 it takes ten times as long as a loop if source and destination have nearly the same page
-/// offset, or if the destination is not aligned.
-pub fn copy(values: &[f32], out: &mut [f32]) {
-    let len = values.len().min(out.len());
-    let (values, out) = (&values[..len], &mut out[..len]);
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::has_avx2() {
-        let ((groups, rest), (places, last)) = (values.as_chunks(), out.as_chunks_mut());
-        // SAFETY: the processor has the instructions.
-        unsafe { avx2_copy(groups, places) };
-        return last.copy_from_slice(rest);
+use super::kernel;
+
+kernel! {
+    /// Copies numbers. Processes the shorter length.
+    ///
+    /// For more than a few kilobytes, `memcpy` of GNU/Linux uses one instruction (`rep movsb`). On
+    /// a Zen 3 it takes ten times as long as a loop if source and destination have nearly the same
+    /// page offset, or if the destination is not aligned.
+    pub fn copy / plain_copy(simd, values: &[f32], out: &mut [f32]) {
+        let len = values.len().min(out.len());
+        let (values, out) = (&values[..len], &mut out[..len]);
+        if S::f32s::LEN < 8 {
+            // These vectors are no faster than `memcpy`.
+            return plain_copy(values, out);
+        }
+        let (groups, rest) = values.as_chunks::<16>();
+        let (places, last) = out.as_chunks_mut::<16>();
+        // The compiler turns a loop with one store into a call of `memcpy`, but not one with two.
+        for (values, out) in groups.iter().zip(places) {
+            let (low, high) = out.split_at_mut(8);
+            f32x8::from_slice(simd, &values[..8]).store_slice(low);
+            f32x8::from_slice(simd, &values[8..]).store_slice(high);
+        }
+        plain_copy(rest, last);
     }
-    out.copy_from_slice(values);
 }
 
-/// The compiler turns a loop with one store into a call of `memcpy`, but not one with two.
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-#[target_feature(enable = "avx2")]
-fn avx2_copy(values: &[[f32; 16]], out: &mut [[f32; 16]]) {
-    for (values, out) in values.iter().zip(out) {
-        // SAFETY: the arrays hold the sixteen numbers that are read and written.
-        unsafe {
-            let (values, out) = (values.as_ptr(), out.as_mut_ptr());
-            let [low, high] = [_mm256_loadu_ps(values), _mm256_loadu_ps(values.add(8))];
-            _mm256_storeu_ps(out, low);
-            _mm256_storeu_ps(out.add(8), high);
-        }
-    }
+fn plain_copy(values: &[f32], out: &mut [f32]) {
+    out.iter_mut().zip(values).for_each(|(out, x)| *out = *x);
 }
 
 #[cfg(test)]

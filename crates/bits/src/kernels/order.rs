@@ -2,43 +2,14 @@
 
 use super::kernel;
 
-/// Puts the smaller of each two numbers into `smaller` and the larger into `larger`. Processes the
-/// shorter length.
-pub fn smaller_first(smaller: &mut [f32], larger: &mut [f32]) {
-    let len = smaller.len().min(larger.len());
-    let (smaller, larger) = (&mut smaller[..len], &mut larger[..len]);
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::has_avx2() {
-        let (whole, last) = (smaller.as_chunks_mut(), larger.as_chunks_mut());
-        // SAFETY: the processor has the features the function is compiled for.
-        unsafe { avx2::smaller_first(whole.0, last.0) };
-        return smaller_first_scalar(whole.1, last.1);
-    }
-    smaller_first_scalar(smaller, larger);
-}
-
-fn smaller_first_scalar(smaller: &mut [f32], larger: &mut [f32]) {
-    for (a, b) in smaller.iter_mut().zip(larger) {
-        (*a, *b) = if *a < *b { (*a, *b) } else { (*b, *a) };
-    }
-}
-
-/// LLVM compiles the loop to masked stores, which take many cycles each on AMD's processors before
-/// Zen 4.
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-mod avx2 {
-    use core::arch::x86_64::*;
-
-    #[target_feature(enable = "avx2")]
-    pub(super) fn smaller_first(smaller: &mut [[f32; 8]], larger: &mut [[f32; 8]]) {
+kernel! {
+    /// Puts the smaller of each two numbers into `smaller` and the larger into `larger`. Processes
+    /// the shorter length.
+    pub fn smaller_first(smaller: &mut [f32], larger: &mut [f32]) {
         for (a, b) in smaller.iter_mut().zip(larger) {
-            // SAFETY: the arrays hold the eight floats that are read, and then written.
-            unsafe {
-                let (x, y) = (_mm256_loadu_ps(a.as_ptr()), _mm256_loadu_ps(b.as_ptr()));
-                // For equal numbers, and for a NaN, both return their second argument.
-                _mm256_storeu_ps(a.as_mut_ptr(), _mm256_min_ps(x, y));
-                _mm256_storeu_ps(b.as_mut_ptr(), _mm256_max_ps(y, x));
-            }
+            let (x, y) = (*a, *b);
+            *a = if x < y { x } else { y };
+            *b = if y > x { y } else { x };
         }
     }
 }

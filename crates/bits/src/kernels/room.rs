@@ -4,6 +4,10 @@ use alloc::vec::Vec;
 use core::mem::{self, MaybeUninit};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use fearless_simd::prelude::*;
+
+use super::dispatch::dispatch;
+
 /// Reserved bytes of a message that are not yet written.
 pub(super) type Unwritten = [MaybeUninit<u8>];
 
@@ -43,17 +47,66 @@ impl<'a> Room<'a> {
         Room { unwritten, written: self.written }
     }
 
-    /// Writes `SIZE` bytes for each number. `write` must write all its bytes.
-    pub(super) fn fill<const SIZE: usize>(
-        self,
-        values: &[f32],
-        write: fn(&[f32], &mut Unwritten) -> u32,
-    ) -> u32 {
-        assert_eq!(self.unwritten.len(), SIZE * values.len(), "room for each number");
-        let largest = write(values, self.unwritten);
+    /// Writes each number in a format, past the caches if `streamed`. Returns the bits of the
+    /// largest absolute value.
+    pub(super) fn fill<F: Format>(self, values: &[f32], streamed: bool) -> u32 {
+        assert_eq!(self.unwritten.len(), F::SIZE * values.len(), "room for each number");
+        let largest = write::<F>(values, self.unwritten, streamed);
         self.written.fetch_add(self.unwritten.len(), Ordering::Relaxed);
         largest
     }
+}
+
+/// A format of numbers in a message.
+pub(super) trait Format {
+    /// The bytes of a number.
+    const SIZE: usize;
+
+    /// Writes all bytes of these numbers. Returns the bits of the largest absolute value.
+    fn write<S: Simd>(simd: S, values: &[f32], out: &mut Unwritten) -> u32;
+
+    /// The same as a plain loop.
+    fn plain(values: &[f32], out: &mut Unwritten) -> u32;
+}
+
+fn write<F: Format>(values: &[f32], out: &mut Unwritten, streamed: bool) -> u32 {
+    #[cfg(any(test, feature = "testing"))]
+    if super::level::is_plain() {
+        return F::plain(values, out);
+    }
+    // Miri does not have stores that bypass the caches.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if streamed && out.as_ptr().addr().is_multiple_of(16) {
+        return dispatch!(simd => stream::<F, _>(simd, values, out));
+    }
+    let _ = streamed;
+    dispatch!(simd => F::write(simd, values, out))
+}
+
+/// Writes 64 numbers at a time to a buffer, and copies them from there past the caches. `out` is
+/// aligned to 16 bytes. A larger buffer is slower: while it is copied, nothing is read.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+fn stream<F: Format, S: Simd>(simd: S, values: &[f32], out: &mut Unwritten) -> u32 {
+    use core::arch::x86_64::{_mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+
+    let (groups, rest) = values.as_chunks::<64>();
+    let (places, last) = out.split_at_mut(64 * F::SIZE * groups.len());
+    let (mut largest, mut buffer) = (0, [MaybeUninit::uninit(); 256]);
+    let buffer = &mut buffer[..64 * F::SIZE];
+    for (values, place) in groups.iter().zip(places.chunks_exact_mut(64 * F::SIZE)) {
+        largest = largest.max(F::write(simd, values, buffer));
+        let pieces = place.as_chunks_mut::<16>().0;
+        for (bytes, piece) in buffer.as_chunks::<16>().0.iter().zip(pieces) {
+            let (bytes, piece) = (bytes.as_ptr().cast(), piece.as_mut_ptr().cast());
+            // SAFETY: both have sixteen bytes; `write` wrote the first, and the second is aligned.
+            unsafe { _mm_stream_si128(piece, _mm_loadu_si128(bytes)) };
+        }
+    }
+    // SAFETY: x86-64 includes SSE. Other threads see the bytes like usual stores only after a
+    // fence.
+    unsafe { _mm_sfence() };
+    largest.max(F::write(simd, rest, last))
 }
 
 #[cfg(test)]

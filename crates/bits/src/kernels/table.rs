@@ -1,19 +1,30 @@
 //! Stochastic rounding to a table of integers; the expectation is the value.
 
+use fearless_simd::prelude::*;
+use fearless_simd::{f32x16, i32x16, u8x32, u8x64, u32x16};
+#[cfg(target_arch = "x86_64")]
+use {
+    core::arch::x86_64::*,
+    fearless_simd::{f32x8, u16x8},
+};
+
 use super::kernel;
 
 /// The largest allowed last integer of a table.
 const MOST: usize = 32;
 
+/// 2^-24: the upper 24 bits of a random word count such fractions.
+const FRACTION: f32 = 1.0 / 16_777_216.0;
+
 /// A table of integers that increase from 0, prepared for [`stochastic_entries`]. For each integer
-/// below the last, it has the entry at or below this integer.
+/// below the last, it has the entry at or below this integer; for the last, the entry before.
 #[derive(Debug, Clone, Copy)]
 pub struct Table {
     last: f32,
-    entries: [f32; MOST],
+    entries: [u8; 2 * MOST],
     /// The distances to the next entries.
-    steps: [f32; MOST],
-    indices: [u32; MOST],
+    steps: [u8; 2 * MOST],
+    indices: [u8; 2 * MOST],
 }
 
 impl Table {
@@ -24,51 +35,34 @@ impl Table {
     pub const fn new(table: &[u8]) -> Self {
         let last = table[table.len() - 1] as usize;
         assert!(table[0] == 0 && last <= MOST, "a table goes from 0 to at most 32");
-        let (mut entries, mut steps, mut indices) = ([0.0; MOST], [0.0; MOST], [0; MOST]);
+        let [mut entries, mut steps, mut indices] = [[0; 2 * MOST]; 3];
         let mut index = 0;
         while index + 1 < table.len() {
             assert!(table[index] < table[index + 1], "a table increases");
             let mut at = table[index] as usize;
             while at < table[index + 1] as usize {
-                entries[at] = table[index] as f32;
-                steps[at] = (table[index + 1] - table[index]) as f32;
-                indices[at] = index as u32;
+                entries[at] = table[index];
+                steps[at] = table[index + 1] - table[index];
+                indices[at] = index as u8;
                 at += 1;
             }
             index += 1;
         }
+        let before = last.saturating_sub(1);
+        entries[last] = entries[before];
+        steps[last] = steps[before];
+        indices[last] = indices[before];
         Self { last: last as f32, entries, steps, indices }
     }
 }
 
-/// Writes for each `t = value·scale + offset`, clipped to the table's range, the index of the entry
-/// at or below t or of the next entry. It is the next one if the upper 24 bits of a random word, as
-/// a fraction of 1, are below t's fraction of the way to it. A NaN may become any index. Processes
-/// the shortest length.
-pub fn stochastic_entries(
-    values: &[f32],
-    scale: f32,
-    offset: f32,
-    table: &Table,
-    random: &[u32],
-    indices: &mut [u16],
-) {
-    let len = values.len().min(random.len()).min(indices.len());
-    let (values, random, indices) = (&values[..len], &random[..len], &mut indices[..len]);
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::has_avx512() {
-        let ((values, rest), (random, words)) = (values.as_chunks(), random.as_chunks());
-        let (indices, last) = indices.as_chunks_mut();
-        // SAFETY: the processor has the features the function is compiled for.
-        unsafe { avx512::entries(values, scale, offset, table, random, indices) };
-        return one_by_one(rest, scale, offset, table, words, last);
-    }
-    one_by_one(values, scale, offset, table, random, indices);
-}
-
 kernel! {
-    /// The loop of [`stochastic_entries`].
-    fn one_by_one(
+    /// Writes for each `t = value·scale + offset`, clipped to the table's range, the index of the
+    /// entry at or below t or of the next entry. It is the next one if the upper 24 bits of a
+    /// random word, as a fraction of 1, are below t's fraction of the way to it. A NaN may become
+    /// any index. Processes the shortest length.
+    pub fn stochastic_entries / plain_entries(
+        simd,
         values: &[f32],
         scale: f32,
         offset: f32,
@@ -76,114 +70,111 @@ kernel! {
         random: &[u32],
         indices: &mut [u16],
     ) {
-        for ((value, word), index) in values.iter().zip(random).zip(indices) {
-            let t = value * scale + offset;
-            let t = if t > 0.0 { t } else { 0.0 };
-            let t = if t < table.last { t } else { table.last };
-            let cell = (t as i32).min(table.last as i32 - 1) as usize & (MOST - 1);
-            let chance = (word >> 8) as i32 as f32 * (1.0 / 16_777_216.0);
-            let up = chance * table.steps[cell] < t - table.entries[cell];
-            *index = (table.indices[cell] + u32::from(up)) as u16;
+        if cfg!(target_arch = "x86_64") && S::u8s::LEN < MOST {
+            // SSE2 cannot look up bytes.
+            return plain_entries(values, scale, offset, table, random, indices);
         }
+        let len = values.len().min(random.len()).min(indices.len());
+        let (groups, rest) = values[..len].as_chunks::<32>();
+        let (random, words) = random[..len].as_chunks::<32>();
+        let (places, last) = indices[..len].as_chunks_mut::<32>();
+        for ((values, random), indices) in groups.iter().zip(random).zip(places) {
+            let low = sixteen(simd, &values[..16], scale, offset, table, &random[..16]);
+            let high = sixteen(simd, &values[16..], scale, offset, table, &random[16..]);
+            low.relaxed_narrow(high).store_array(indices);
+        }
+        plain_entries(rest, scale, offset, table, words, last);
+    }
+}
+
+/// The indices of sixteen values.
+#[inline(always)]
+fn sixteen<S: Simd>(
+    simd: S,
+    values: &[f32],
+    scale: f32,
+    offset: f32,
+    table: &Table,
+    random: &[u32],
+) -> u32x16<S> {
+    let t = f32x16::from_slice(simd, values) * scale + offset;
+    let t = t.max(0.0).min(table.last);
+    let cells = i32x16::truncate_from(t);
+    // The upper bytes of a cell are 0, and cell 0 has the entry and the index 0.
+    let (entry, index) = (found(simd, &table.entries, cells), found(simd, &table.indices, cells));
+    let step = found(simd, &table.steps, cells) & 255;
+    let random: i32x16<S> = (u32x16::from_slice(simd, random) >> 8).bitcast();
+    let limit = f32x16::float_from(random) * FRACTION * f32x16::float_from(step);
+    let up = limit.simd_lt(t - f32x16::float_from(entry));
+    up.select(index + 1, index).bitcast()
+}
+
+/// For each byte of `cells`, a byte of a table.
+#[inline(always)]
+fn found<S: Simd>(simd: S, table: &[u8; 2 * MOST], cells: i32x16<S>) -> i32x16<S> {
+    let cells: u8x64<S> = cells.bitcast();
+    if S::u8s::LEN == table.len() {
+        return u8x64::load_array_ref(simd, table).swizzle_dyn(cells).bitcast();
+    }
+    let half = u8x32::from_slice(simd, &table[..MOST]);
+    let (low, high) = cells.min(MOST as u8 - 1).split();
+    half.swizzle_dyn(low).combine(half.swizzle_dyn(high)).bitcast()
+}
+
+fn plain_entries(
+    values: &[f32],
+    scale: f32,
+    offset: f32,
+    table: &Table,
+    random: &[u32],
+    indices: &mut [u16],
+) {
+    for ((value, word), index) in values.iter().zip(random).zip(indices) {
+        let t = value * scale + offset;
+        let t = if t > 0.0 { t } else { 0.0 };
+        let t = if t < table.last { t } else { table.last };
+        let cell = (t as i32 as usize).min(MOST);
+        let limit = (word >> 8) as i32 as f32 * FRACTION * f32::from(table.steps[cell]);
+        let up = limit < t - f32::from(table.entries[cell]);
+        *index = u16::from(table.indices[cell]) + u16::from(up);
     }
 }
 
 /// Writes for each index one of sixteen numbers, selected by its four lower bits. Processes the
 /// shorter length.
 pub fn looked_up(indices: &[u16], numbers: &[f32; 16], out: &mut [f32]) {
-    let len = indices.len().min(out.len());
-    let (indices, out) = (&indices[..len], &mut out[..len]);
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::has_avx2() {
-        let ((eights, rest), (outs, last)) = (indices.as_chunks(), out.as_chunks_mut());
-        // SAFETY: the processor has the features the function is compiled for.
-        unsafe { avx2::looked_up(eights, numbers, outs) };
-        return looked_up_scalar(rest, numbers, last);
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx2) = super::level::used().as_avx2() {
+        return permuted(avx2, indices, numbers, out);
     }
-    looked_up_scalar(indices, numbers, out);
+    plain_looked_up(indices, numbers, out);
 }
 
-fn looked_up_scalar(indices: &[u16], numbers: &[f32; 16], out: &mut [f32]) {
+fn plain_looked_up(indices: &[u16], numbers: &[f32; 16], out: &mut [f32]) {
     for (&index, out) in indices.iter().zip(out) {
         *out = numbers[usize::from(index & 15)];
     }
 }
 
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-mod avx512 {
-    use core::arch::x86_64::*;
-
-    use super::Table;
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    pub(super) fn entries(
-        values: &[[f32; 16]],
-        scale: f32,
-        offset: f32,
-        table: &Table,
-        random: &[[u32; 16]],
-        indices: &mut [[u16; 16]],
-    ) {
-        let [scale, offset, last] = [scale, offset, table.last].map(|x| _mm512_set1_ps(x));
-        let (most, unit) = (_mm512_set1_epi32(table.last as i32 - 1), 1.0 / 16_777_216.0);
-        // SAFETY: each array holds 32 words.
-        let ([entries, more], [steps, wider], [below, above]) = unsafe {
-            let halves = |at: *const f32| [_mm512_loadu_ps(at), _mm512_loadu_ps(at.add(16))];
-            let numbers = table.indices.as_ptr();
-            let both =
-                [_mm512_loadu_si512(numbers.cast()), _mm512_loadu_si512(numbers.add(16).cast())];
-            (halves(table.entries.as_ptr()), halves(table.steps.as_ptr()), both)
-        };
-        for ((values, words), indices) in values.iter().zip(random).zip(indices) {
-            // SAFETY: the arrays hold the sixteen values and words that are read.
-            let (x, words) = unsafe {
-                (_mm512_loadu_ps(values.as_ptr()), _mm512_loadu_si512(words.as_ptr().cast()))
-            };
-            let t = _mm512_add_ps(_mm512_mul_ps(x, scale), offset);
-            // Of a NaN, the second.
-            let t = _mm512_min_ps(_mm512_max_ps(t, _mm512_setzero_ps()), last);
-            let cell = _mm512_min_epi32(_mm512_cvttps_epi32(t), most);
-            let entry = _mm512_permutex2var_ps(entries, cell, more);
-            let step = _mm512_permutex2var_ps(steps, cell, wider);
-            let index = _mm512_permutex2var_epi32(below, cell, above);
-            let chance = _mm512_cvtepi32_ps(_mm512_srli_epi32::<8>(words));
-            let chance = _mm512_mul_ps(chance, _mm512_set1_ps(unit));
-            let (limit, way) = (_mm512_mul_ps(chance, step), _mm512_sub_ps(t, entry));
-            let up = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(limit, way);
-            let index = _mm512_mask_add_epi32(index, up, index, _mm512_set1_epi32(1));
-            // SAFETY: the array holds the sixteen indices that are written.
-            unsafe {
-                let indices = indices.as_mut_ptr();
-                _mm256_storeu_si256(indices.cast(), _mm512_cvtepi32_epi16(index));
-            }
+fearless_simd::kernel!(
+    // AVX2: 3.4 times as fast as the plain loop; AVX-512: 1.6 times.
+    fn permuted(avx2: Avx2, indices: &[u16], numbers: &[f32; 16], out: &mut [f32]) {
+        let len = indices.len().min(out.len());
+        let (groups, rest) = indices[..len].as_chunks::<8>();
+        let (eights, last) = out[..len].as_chunks_mut::<8>();
+        let (low, high) = f32x16::load_array_ref(avx2, numbers).split();
+        for (indices, out) in groups.iter().zip(eights) {
+            let index = _mm256_cvtepu16_epi32(u16x8::load_array_ref(avx2, indices).into());
+            // The permutations use the three lower bits, the choice between them the fourth.
+            let below = _mm256_permutevar8x32_ps(low.into(), index);
+            let above = _mm256_permutevar8x32_ps(high.into(), index);
+            let fourth = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(index));
+            let found: f32x8<_> = _mm256_blendv_ps(below, above, fourth).simd_into(avx2);
+            found.store_array(out);
         }
+        plain_looked_up(rest, numbers, last);
     }
-}
-
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-mod avx2 {
-    use core::arch::x86_64::*;
-
-    #[target_feature(enable = "avx2")]
-    pub(super) fn looked_up(indices: &[[u16; 8]], numbers: &[f32; 16], out: &mut [[f32; 8]]) {
-        // SAFETY: the array holds sixteen numbers.
-        let (low, high) = unsafe {
-            (_mm256_loadu_ps(numbers.as_ptr()), _mm256_loadu_ps(numbers.as_ptr().add(8)))
-        };
-        for (indices, out) in indices.iter().zip(out) {
-            // SAFETY: the arrays hold the eight indices that are read and the numbers that are
-            // written.
-            unsafe {
-                let index = _mm256_cvtepu16_epi32(_mm_loadu_si128(indices.as_ptr().cast()));
-                // The permutations use the three lower bits, the choice between them the fourth.
-                let (a, b) =
-                    (_mm256_permutevar8x32_ps(low, index), _mm256_permutevar8x32_ps(high, index));
-                let fourth = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(index));
-                _mm256_storeu_ps(out.as_mut_ptr(), _mm256_blendv_ps(a, b, fourth));
-            }
-        }
-    }
-}
+);
 
 #[cfg(test)]
 mod tests {
@@ -200,6 +191,26 @@ mod tests {
         let mut indices = [9; 8];
         stochastic_entries(&values, 2.0, 1.0, &table, &words, &mut indices);
         assert_eq!(indices, [1, 0, 1, 2, 1, 2, 0, 2]);
+    }
+
+    #[test]
+    fn the_largest_table_and_the_smallest() {
+        use crate::kernels::testing::{InstructionSet, limited};
+
+        // t at the last entry, between the last two, and at 0.
+        let values: [f32; 48] = core::array::from_fn(|at| [32.0, 31.0, 31.0, 0.0][at % 4]);
+        let half = 1 << 31;
+        let words: [u32; 48] = core::array::from_fn(|at| [u32::MAX, half - 1, half, 0][at % 4]);
+        let mut indices = [9; 48];
+        for set in [InstructionSet::Plain, InstructionSet::Avx2, InstructionSet::Avx512] {
+            for (entries, expected) in [(&[0, 30, 32][..], [2, 2, 1, 0]), (&[0], [0; 4])] {
+                let table = Table::new(entries);
+                limited(set, || {
+                    stochastic_entries(&values, 1.0, 0.0, &table, &words, &mut indices);
+                });
+                assert!(indices.chunks(4).all(|four| four == expected), "{set:?}, {entries:?}");
+            }
+        }
     }
 
     #[test]
