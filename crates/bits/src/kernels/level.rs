@@ -5,6 +5,7 @@ use core::cell::Cell;
 
 pub(crate) use fearless_simd::Level;
 
+#[cfg(feature = "std")]
 use crate::instruction_set::InstructionSet;
 
 /// The widest instruction set that this processor has and that `GRADWIRE_SIMD` allows.
@@ -57,14 +58,4 @@ pub fn limited<T>(limit: InstructionSet, f: impl FnOnce() -> T) -> T {
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn is_plain() -> bool {
     LIMIT.get() == InstructionSet::Plain
-}
-
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn has_avx512() -> bool {
-    used().as_avx512().is_some()
-}
-
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn has_avx2() -> bool {
-    used().as_avx2().is_some()
 }

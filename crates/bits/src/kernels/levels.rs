@@ -1,7 +1,5 @@
 //! Stochastic rounding to evenly spaced levels; the expectation is the value.
 
-use fearless_simd::prelude::*;
-
 use super::kernel;
 
 /// A range of evenly spaced levels.
@@ -24,60 +22,42 @@ const ROUND: f32 = 12_582_912.0;
 /// 2^24: the number of fractions in the upper bits of a random word.
 const FRACTIONS: f32 = 16_777_216.0;
 
-/// Quantizes `values` to level ⌊t⌋ or ⌊t⌋ + 1 with t = value·inverse, clipped to the lowest and the
-/// highest level. Chooses the upper level if the upper 24 bits of a random word, as a number in
-/// [0, 1), are below t − ⌊t⌋. Writes levels counted from the lowest one. A NaN becomes the lowest
-/// level. Processes the shortest length.
-///
-/// t has a precision of 2⁻²⁴: with 8-bit levels it is first rounded towards zero to a multiple of
-/// 2⁻²⁴; otherwise t − ⌊t⌋ is rounded to an f32.
-pub fn stochastic_levels(values: &[f32], levels: Levels, random: &[u32], symbols: &mut [u16]) {
-    let of_eight_bits = -128.0..=127.0;
-    if of_eight_bits.contains(&levels.least) && of_eight_bits.contains(&levels.most) {
-        eight_bits(values, levels, random, symbols);
-    } else {
-        sixteen_bits(values, levels, random, symbols);
-    }
-}
-
-impl Levels {
-    /// t of a value. A NaN compares false and becomes the lowest level; its bits might not be one.
-    #[inline(always)]
-    fn clipped(self, x: f32) -> f32 {
-        let t = x * self.inverse;
-        let t = if t > self.least { t } else { self.least };
-        if t > self.most { self.most } else { t }
-    }
-
-    /// Makes levels of eight bits count from the lowest one, and adds all fractions; a random word
-    /// subtracts some of them again.
-    #[inline(always)]
-    fn all(self) -> u32 {
-        ((FRACTIONS * -self.least) as i64 as u32).wrapping_add(FRACTIONS as u32 - 1)
-    }
-}
-
 kernel! {
-    fn eight_bits / plain_eight_bits(
-        simd,
+    /// Quantizes `values` to level ⌊t⌋ or ⌊t⌋ + 1 with t = value·inverse, clipped to the lowest and
+    /// the highest level. Chooses the upper level if the upper 24 bits of a random word, as a
+    /// number in [0, 1), are below t − ⌊t⌋. Writes levels counted from the lowest one. A NaN
+    /// becomes the lowest level. Processes the shortest length.
+    ///
+    /// t has a precision of 2⁻²⁴: with 8-bit levels it is first rounded towards zero to a multiple
+    /// of 2⁻²⁴; otherwise t − ⌊t⌋ is rounded to an f32.
+    pub fn stochastic_levels(
         values: &[f32],
         levels: Levels,
         random: &[u32],
         symbols: &mut [u16],
     ) {
-        let len = values.len().min(random.len()).min(symbols.len());
-        let (groups, rest) = values[..len].as_chunks::<64>();
-        let (random, words) = random[..len].as_chunks::<64>();
-        let (places, last) = symbols[..len].as_chunks_mut::<64>();
-        for ((values, random), symbols) in groups.iter().zip(random).zip(places) {
-            for at in (0..64).step_by(S::u16s::LEN) {
-                let half = at + S::u32s::LEN;
-                let low = counted(simd, &values[at..half], levels, &random[at..half]);
-                let end = half + S::u32s::LEN;
-                let high = counted(simd, &values[half..end], levels, &random[half..end]);
-                low.relaxed_narrow(high).store_slice(&mut symbols[at..end]);
+        let Levels { least, most, inverse, .. } = levels;
+        let clipped = |x: f32| {
+            let t = x * inverse;
+            // A NaN compares false and becomes the lowest level; its bits might not be a level.
+            let t = if t > least { t } else { least };
+            if t > most { most } else { t }
+        };
+        let of_eight_bits = -128.0..=127.0;
+        if of_eight_bits.contains(&least) && of_eight_bits.contains(&most) {
+            // Makes levels count from the lowest one, and adds all fractions; the word subtracts
+            // some of them again.
+            let all = ((FRACTIONS * -least) as i64 as u32).wrapping_add(FRACTIONS as u32 - 1);
+            for ((x, word), symbol) in values.iter().zip(random).zip(symbols) {
+                // SAFETY: the product is from −2^31 to 127·2^24, because t is from −128 to 127, and
+                // no NaN.
+                let t = unsafe { (clipped(*x) * FRACTIONS).to_int_unchecked::<i32>() };
+                let counted = (t as u32).wrapping_add(all).wrapping_sub(word >> 8);
+                *symbol = (counted >> 24) as u16;
             }
+            return;
         }
+<<<<<<< HEAD
         plain_eight_bits(rest, levels, words, last);
     }
 }
@@ -105,14 +85,16 @@ fn plain_eight_bits(values: &[f32], levels: Levels, random: &[u32], symbols: &mu
 
 kernel! {
     fn sixteen_bits(values: &[f32], levels: Levels, random: &[u32], symbols: &mut [u16]) {
+=======
+>>>>>>> parent of 0a329727 (Convert levels to integers without unsafe code)
         for ((x, word), symbol) in values.iter().zip(random).zip(symbols) {
-            let t = levels.clipped(*x);
+            let t = clipped(*x);
             let nearest = (t + ROUND) - ROUND;
             let below = if nearest > t { nearest - 1.0 } else { nearest };
             let chance = (word >> 8) as i32 as f32 * (1.0 / FRACTIONS);
             let level = if chance < t - below { below + 1.0 } else { below };
             // Integers below 2^24: both sums are exact.
-            *symbol = (level + (ROUND - levels.least)).to_bits() as u16;
+            *symbol = (level + (ROUND - least)).to_bits() as u16;
         }
     }
 }
