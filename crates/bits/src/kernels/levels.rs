@@ -57,36 +57,6 @@ kernel! {
             }
             return;
         }
-<<<<<<< HEAD
-        plain_eight_bits(rest, levels, words, last);
-    }
-}
-
-/// The levels of a vector of values. Numbers become integers without a check of their range; a
-/// plain loop would check it, and could convert only one at a time.
-#[inline(always)]
-fn counted<S: Simd>(simd: S, values: &[f32], levels: Levels, random: &[u32]) -> S::u32s {
-    let mut t = S::f32s::from_slice(simd, values);
-    // What the maximum of two vectors makes of a NaN depends on the processor.
-    for x in t.as_mut_slice() {
-        *x = levels.clipped(*x) * FRACTIONS;
-    }
-    let t: S::u32s = S::i32s::truncate_from(t).bitcast();
-    let word = S::u32s::from_slice(simd, random) >> 8;
-    (t + (S::u32s::splat(simd, levels.all()) - word)) >> 24
-}
-
-fn plain_eight_bits(values: &[f32], levels: Levels, random: &[u32], symbols: &mut [u16]) {
-    for ((x, word), symbol) in values.iter().zip(random).zip(symbols) {
-        let t = (levels.clipped(*x) * FRACTIONS) as i32 as u32;
-        *symbol = (t.wrapping_add(levels.all()).wrapping_sub(word >> 8) >> 24) as u16;
-    }
-}
-
-kernel! {
-    fn sixteen_bits(values: &[f32], levels: Levels, random: &[u32], symbols: &mut [u16]) {
-=======
->>>>>>> parent of 0a329727 (Convert levels to integers without unsafe code)
         for ((x, word), symbol) in values.iter().zip(random).zip(symbols) {
             let t = clipped(*x);
             let nearest = (t + ROUND) - ROUND;

@@ -1,15 +1,12 @@
 //! Vector kernels: loops over slices that run at memory speed.
 //!
-//! Each is a safe function. On x86-64, with the feature `std`, it chooses the processor's widest
-//! instruction set at run time. Its scalar twin, a plain loop, gives the same bits. Kernels that
-//! decode are elementwise and multiply before they add, without fusing, so every processor computes
-//! the same bits. Kernels that sum use the same number of lanes on every processor.
+//! A kernel is a safe function, written once with the macro `kernel!` and compiled for several
+//! instruction sets; at run time it uses the widest that the processor has. Each set gives the bits
+//! of a plain loop, which tests compare it with. Kernels that decode are elementwise and multiply
+//! before they add, without fusing. Kernels that sum use the same number of lanes with every set.
 //!
-//! Only this module of the crate has `unsafe` code: calls of functions compiled for instruction
-//! sets that were detected, loads and stores of whole registers in them, and writes into reserved
-//! capacity.
-
-#![allow(unsafe_code)]
+//! Only `levels`, `prefetch` and `room` have `unsafe` code: a conversion of numbers in range, a
+//! hint to the processor, and writes into reserved capacity, past the caches.
 
 mod append;
 mod axpy;
@@ -29,15 +26,18 @@ mod hadamard;
 mod hash;
 mod int8;
 pub(crate) mod level;
+#[allow(unsafe_code)]
 mod levels;
 mod natural;
 mod nibbles;
 mod ones;
 mod order;
 mod philox;
+#[allow(unsafe_code)]
 mod prefetch;
 mod product;
 mod reduce;
+#[allow(unsafe_code)]
 mod room;
 mod runs;
 #[cfg(test)]
