@@ -9,7 +9,7 @@ pub enum OptionsError {
     #[error("{0}")]
     Unknown(String),
     /// An item that is not of the form `key=value`.
-    #[error("'{id}': '{item}' is not of the form key=value")]
+    #[error("'{id}': '{item}' does not have the form key=value")]
     NotAPair {
         /// The name of the model or the optimizer.
         id: String,

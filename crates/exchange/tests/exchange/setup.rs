@@ -104,7 +104,7 @@ fn tensors_need_names_and_parameters_of_their_own() {
     assert!(refusal(&twins).contains("'t0.weight'"));
     let mut short = run("all-gather", "none");
     short.initial[1].pop();
-    assert!(refusal(&short).contains("'t1.weight' has 20 elements, the buffer given has 19"));
+    assert!(refusal(&short).contains("'t1.weight' has 20 elements, but its buffer has 19"));
 }
 
 /// The errors of the ranks of a run, of which rank 2 was started with another run.

@@ -144,7 +144,7 @@ fn kinds_parse_and_print() {
         ("gpt:width=130", "width=130 is not allowed; give a multiple of the 4 heads"),
         ("gpt:depth=3", "layers, heads"),
         ("charlstm:hidden=0", "1 to 4096"),
-        ("charlstm:64", "'64' is not of the form key=value"),
+        ("charlstm:64", "'64' does not have the form key=value"),
         ("wordlstm:dropout=0.125", "a multiple of 0.01 from 0 to 0.9"),
         ("wordlstm:embedding=no", "off or on"),
     ] {

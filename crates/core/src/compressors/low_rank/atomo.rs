@@ -402,10 +402,16 @@ impl Compressor for Atomo {
                 kernels::f32_add(message, weight, out);
                 return Ok(());
             }
-            _ => return Err(DecodeError::Corrupt("the tensor has no such atoms")),
+            _ => {
+                return Err(DecodeError::Corrupt(
+                    "the tag is unknown, or does not fit the tensor's shape",
+                ));
+            }
         };
         if count > sides.shorter() as u64 {
-            return Err(DecodeError::Corrupt("there are more atoms than the matrix has"));
+            return Err(DecodeError::Corrupt(
+                "there are more atoms than the matrix has singular vectors",
+            ));
         }
         fields::expect_len(message, 4 * count as usize * sides.atom())?;
         let Atoms { numbers: atoms, .. } = workspace.own();

@@ -155,9 +155,10 @@ impl KeptValues for GradiVeq {
         check_unit(basis)?;
         match used.fract() == 0.0 && (0.0..=COUNTED as f32).contains(used) {
             true => Ok(()),
-            false => {
-                Err(format!("{used} as its last element, a count of exchanges up to {COUNTED}"))
-            }
+            false => Err(format!(
+                "its last element is {used}, but must be a count of exchanges up to \
+                    {COUNTED}"
+            )),
         }
     }
 

@@ -192,9 +192,9 @@ impl Compressor for EntropyBits {
         let head = fields::take(&mut message, 1)?[0];
         let bits = u32::from(head & ((1 << BITS) - 1));
         let coding = CODES.get(usize::from(head >> BITS));
-        let &coding = coding.ok_or(DecodeError::Corrupt("unknown code of bins"))?;
+        let &coding = coding.ok_or(DecodeError::Corrupt("unknown bin code"))?;
         if bits > self.most_bits() || (bits == 0 && coding.is_some()) {
-            return Err(DecodeError::Corrupt("there are more bits than agreed"));
+            return Err(DecodeError::Corrupt("there are more bits than the configuration allows"));
         }
         let least = fields::take_finite(&mut message)?;
         if bits == 0 {
@@ -204,7 +204,9 @@ impl Compressor for EntropyBits {
             return Ok(());
         }
         if self.fixed > 0 && bits != self.fixed {
-            return Err(DecodeError::Corrupt("the number of bits is not the one agreed on"));
+            return Err(DecodeError::Corrupt(
+                "the number of bits differs from the configured number",
+            ));
         }
         let greatest = fields::take_finite(&mut message)?;
         if least >= greatest {
@@ -335,11 +337,11 @@ mod tests {
     fn malformed_messages_are_refused() {
         let result = |message: &[u8]| refused("entropy-bits", 1, message);
         // Four and five are nine.
-        let bits = DecodeError::Corrupt("there are more bits than agreed");
+        let bits = DecodeError::Corrupt("there are more bits than the configuration allows");
         assert_eq!(result(&[10, 0, 0, 0, 0]), bits);
         assert_eq!(result(&[0x40, 0, 0, 0, 0]), bits);
         assert_eq!(result(&[0x60, 0, 0, 0, 0]), bits);
-        assert_eq!(result(&[0xc1, 0, 0, 0, 0]), DecodeError::Corrupt("unknown code of bins"));
+        assert_eq!(result(&[0xc1, 0, 0, 0, 0]), DecodeError::Corrupt("unknown bin code"));
         assert_eq!(result(&[0x80, 0, 0, 0, 0]), bits);
         assert_eq!(result(&[0x20, 0, 0, 0, 0]), bits);
         let order = DecodeError::Corrupt("the greatest value is not above the least");
@@ -353,7 +355,7 @@ mod tests {
         let range = [1 | 2 << 5, 0, 0, 0, 0, 0, 0, 0x80, 0x3f];
         let coded = [0b1011_0001, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0b1000, 0];
         assert_eq!(result(&[&range[..], &coded].concat()), one);
-        let agreed = DecodeError::Corrupt("the number of bits is not the one agreed on");
+        let agreed = DecodeError::Corrupt("the number of bits differs from the configured number");
         let message = encode("entropy-bits:bits=3", &[0.0, 1.0]);
         assert_eq!(refused("entropy-bits:bits=4", 2, &message), agreed);
     }

@@ -256,8 +256,8 @@ mod tests {
         }
         assert_eq!(result(&[0, 0b0110, 0, 1, 0, 4, 0, 0]), Err(DecodeError::Trailing { extra: 1 }));
         assert_eq!(result(&[0, 0b1_0000]), Err(DecodeError::Corrupt("a padding bit is set")));
-        assert_eq!(result(&[7, 0]), Err(DecodeError::Corrupt("unknown code of symbols")));
-        let magnitude = DecodeError::Corrupt("a value does not have its tag's magnitude");
+        assert_eq!(result(&[7, 0]), Err(DecodeError::Corrupt("unknown symbol code")));
+        let magnitude = DecodeError::Corrupt("a value is outside the range of its tag");
         assert_eq!(result(&[0, 0b0110, 0, 4, 0, 4, 0]), Err(magnitude.clone()));
         assert_eq!(result(&[0, 0b0110, 0, 1, 0, 3, 255]), Err(magnitude.clone()));
         assert_eq!(result(&[0, 0b0011, 0, 0, 0x80, 0x7f]), Err(magnitude));
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(result(&[0b0110, 0, 4]), Err(DecodeError::Truncated));
         assert_eq!(result(&[0b0110, 0, 4, 1, 0]), Err(DecodeError::Trailing { extra: 1 }));
         assert_eq!(result(&[0b1_0000]), Err(DecodeError::Corrupt("a padding bit is set")));
-        let magnitude = DecodeError::Corrupt("a value does not have its tag's magnitude");
+        let magnitude = DecodeError::Corrupt("a value is outside the range of its tag");
         assert_eq!(result(&[0b0110, 0, 3, 1]), Err(magnitude.clone()));
         assert_eq!(result(&[0b0011, 0, 0, 0x80, 0x7f]), Err(magnitude));
         assert_eq!(result(&[0b0110, 0, 4, 1]), Ok(()));

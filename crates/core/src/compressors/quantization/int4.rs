@@ -170,7 +170,9 @@ impl Int4 {
         fields::expect_len(message, self.message_len(elements))?;
         for (step, levels) in self.blocks(message) {
             if !(0.0..=MOST).contains(&step) || step.is_sign_negative() {
-                return Err(DecodeError::Corrupt("a step is negative or makes infinite elements"));
+                return Err(DecodeError::Corrupt(
+                    "a step is negative, or so large that elements are infinite",
+                ));
             }
             if kernels::has_empty_nibble(levels) {
                 return Err(DecodeError::Corrupt("a level is -8"));
@@ -178,7 +180,7 @@ impl Int4 {
         }
         match message.last() {
             Some(byte) if elements % 2 == 1 && byte >> 4 != 8 => {
-                Err(DecodeError::Corrupt("a level follows the last"))
+                Err(DecodeError::Corrupt("the padding after the last level is not zero"))
             }
             _ => Ok(()),
         }

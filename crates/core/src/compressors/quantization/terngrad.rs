@@ -145,7 +145,7 @@ fn take_coded<'a>(
 ) -> Result<&'a [u8], DecodeError> {
     let count = varint::read(&mut message)?;
     if count > most as u64 {
-        return Err(DecodeError::Corrupt("there are more bytes than the tensor has"));
+        return Err(DecodeError::Corrupt("there are more bytes than the tensor needs"));
     }
     workspace.symbols.clear();
     workspace.symbols.try_reserve(most)?;
@@ -333,7 +333,7 @@ mod tests {
             let message = [&[0, 0, 0, 0x3f], coded].concat();
             decode("terngrad:code=huffman", &message, 1.0, &mut out)
         };
-        let more = DecodeError::Corrupt("there are more bytes than the tensor has");
+        let more = DecodeError::Corrupt("there are more bytes than the tensor needs");
         assert_eq!(result(&[5, 0, 121, 121, 121, 121, 121]), Err(more));
         assert_eq!(result(&[1, 0, 244]), Err(DecodeError::Truncated));
         assert_eq!(result(&[1, 0, 246]), Err(DecodeError::Trailing { extra: 1 }));

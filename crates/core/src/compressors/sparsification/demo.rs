@@ -272,7 +272,7 @@ impl Demo {
         if self.signs {
             let bits = fields::take(&mut message, bitmap::len(count))?;
             if count % 8 > 0 && bits[count / 8] >> (count % 8) != 0 {
-                return Err(DecodeError::Corrupt("a sign follows the last"));
+                return Err(DecodeError::Corrupt("the padding after the last sign is not zero"));
             }
             let sign = |at: usize| if bits[at / 8] >> (at % 8) & 1 == 1 { -1.0 } else { 1.0 };
             values.extend((0..count).map(sign));

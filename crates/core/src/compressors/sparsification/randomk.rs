@@ -204,7 +204,7 @@ impl DeviceForm for RandomK {
         self.make_room(elements, workspace)?;
         self.draw(0, context, elements, workspace);
         if !pairs.positions().eq(workspace.positions.iter().copied()) {
-            return Err(DecodeError::Corrupt("positions are not those that are drawn"));
+            return Err(DecodeError::Corrupt("the positions differ from the drawn positions"));
         }
         pairs.copy_to(&mut workspace.positions, &mut workspace.values)?;
         fields::put_f32s(&workspace.values, message);

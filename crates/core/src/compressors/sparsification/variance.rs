@@ -203,7 +203,7 @@ impl Compressor for Variance {
         let exponent = fields::take(&mut message, 2)?;
         let exponent = i32::from(i16::from_le_bytes([exponent[0], exponent[1]]));
         if !EXPONENTS.contains(&exponent) {
-            return Err(DecodeError::Corrupt("the exponent is none of binary32"));
+            return Err(DecodeError::Corrupt("the exponent is outside the range of binary32"));
         }
         workspace.symbols.clear();
         workspace.symbols.try_reserve(out.len())?;

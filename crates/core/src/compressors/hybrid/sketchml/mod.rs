@@ -71,7 +71,7 @@ pub(crate) static ENTRY: Entry = Entry {
         "groups=1,rows=1,load=2,code=huffman",
     ],
     reference: "Jiang et al., SIGMOD 2018",
-    payload: "a side: count varint, means f32, groups of positions and bins",
+    payload: "for each sign: count varint, means f32, groups of positions and bins",
     passes: Passes::TWO,
     ..Entry::of::<SketchMl>()
 };
@@ -281,7 +281,9 @@ impl Compressor for SketchMl {
         for side in [0, 1] {
             let buckets = varint::read(&mut message)?;
             if buckets > self.buckets as u64 {
-                return Err(DecodeError::Corrupt("there are more buckets than agreed"));
+                return Err(DecodeError::Corrupt(
+                    "there are more buckets than the configuration allows",
+                ));
             }
             take_means(&mut message, &mut means[side * MOST..][..buckets as usize])?;
             for group in self.groups(side, buckets as usize) {
@@ -326,7 +328,7 @@ fn take_means(message: &mut &[u8], means: &mut [f32]) -> Result<(), DecodeError>
     for mean in means {
         *mean = fields::take_finite(message)?;
         if *mean < least {
-            return Err(DecodeError::Corrupt("means are not above 0 and increasing"));
+            return Err(DecodeError::Corrupt("the means are not positive and increasing"));
         }
         least = *mean;
     }
