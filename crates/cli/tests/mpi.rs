@@ -227,7 +227,7 @@ fn the_ranks_that_are_left_go_on_when_another_is_killed() {
         assert_eq!(printed.matches("Digest of the parameters").count(), 1, "{what}");
         assert!(printed.contains(&format!(", as rank {rank} was lost.")), "{what}");
         // The first rank says so; if it is lost, the next one, which names the run from then on.
-        assert!(said.contains("the run goes on from step"), "{what}");
+        assert!(said.contains("the run continues from step"), "{what}");
         assert!(!said.lines().any(|line| line.starts_with(": ")), "{what}");
     }
     println!(

@@ -91,7 +91,8 @@ pub(crate) fn check(groups: &[Vec<usize>], tensors: usize) -> Result<()> {
         return Ok(());
     }
     refuse(format!(
-        "groups of one tensor or more must have each of the model's {tensors} once; these are {groups:?}"
+        "groups must not be empty, and must contain each of the model's {tensors} tensors once, \
+         but the groups are {groups:?}"
     ))
 }
 

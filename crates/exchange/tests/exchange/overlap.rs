@@ -314,7 +314,7 @@ fn what_does_not_go_group_by_group_is_refused() {
         let message = refusal(name, spec, |_, _| {});
         assert!(message.contains(name) && message.contains("scatter-reduce"), "{message}");
     }
-    assert!(refusal("all-gather", "variance", |_, _| {}).contains("needs them whole"));
+    assert!(refusal("all-gather", "variance", |_, _| {}).contains("needs whole gradients"));
     let message = refusal("all-gather", "none", |run, _| {
         run.participation = Participation::equal(1).with_participants(1, 0.5, 0);
     });

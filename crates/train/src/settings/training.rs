@@ -284,7 +284,7 @@ impl TrainingSettings {
             check(count <= most, format!("{name} must be at most {most}, not {count}"))?;
         }
         for (name, value) in [("weight decay", self.weight_decay), ("l1", self.l1)] {
-            let message = format!("{name} must be a number from 0, not {value}");
+            let message = format!("{name} must be a number of at least 0, not {value}");
             check(value >= 0.0 && value.is_finite(), message)?;
         }
         let (part, dropout, seconds) = (self.participation, self.dropout, self.deadline_s);
@@ -312,7 +312,7 @@ impl TrainingSettings {
         match self.straggler.filter(|straggler| straggler.worker >= self.workers) {
             None => Ok(()),
             Some(straggler) => Err(format!(
-                "the straggler is worker {}, and there are workers 0 to {}; name one of those",
+                "the straggler is worker {}, but the workers are 0 to {}; name one of them",
                 straggler.worker,
                 self.workers - 1
             )),

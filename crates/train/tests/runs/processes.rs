@@ -446,7 +446,7 @@ fn a_file_of_another_run_is_not_taken_for_one_of_this() {
         let threads: Vec<_> = (0..3).map(|rank| scope.spawn(move || run(rank))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
     });
-    assert!(error.iter().all(|error| error.contains("is there already")), "{error:?}");
+    assert!(error.iter().all(|error| error.contains("exists already")), "{error:?}");
 }
 
 #[test]
