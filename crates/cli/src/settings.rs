@@ -58,7 +58,8 @@ impl Settings {
         if given.is_some() && given == path.canonicalize().ok() {
             if files::read_text(&path, u64::MAX).map_err(TestbedError::read(&path))? != text {
                 output::note(format!(
-                    "'{}' stays as it is; what flags have changed is in the report and in runs.jsonl",
+                    "'{}' is left unchanged; the report and runs.jsonl have the settings that \
+                     flags changed",
                     path.display()
                 ));
             }
@@ -87,7 +88,8 @@ impl Settings {
         };
         if *self != only {
             return Err(Failure::Input(
-                "--check repeats runs with the settings that they were made with; of the settings give only --data and --steps"
+                "--check repeats runs with their recorded settings; the only settings it takes \
+                 are --data and --steps"
                     .to_owned(),
             ));
         }
@@ -234,11 +236,14 @@ fn set<T>(setting: &mut T, given: Option<T>) {
 /// A number of Mbit/s, with or without a unit, as in `gradwire advise`.
 fn mbit(text: &str) -> Result<f64, String> {
     if text.contains('/') {
-        return Err("give the latency by itself, with --latency-ms".to_owned());
+        return Err("give the latency separately, with --latency-ms".to_owned());
     }
     let link = parse_link(text).map(|link| link.bits_per_second / 1e6);
     link.map_err(|_| {
-        format!("'{text}' is no bandwidth; give Mbit/s, or a unit, as in 100mbit or 1.5gbit")
+        format!(
+            "'{text}' is not a bandwidth; give a number in Mbit/s, or a number with a unit, \
+            as in 100mbit or 1.5gbit"
+        )
     })
 }
 

@@ -34,7 +34,7 @@ fn runs_repeat_and_changed_ones_are_told_apart() {
     let output = bench.run("reproduce --check all");
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("1 of 2 runs differ from those committed"), "{error}");
+    assert!(error.contains("1 of 2 runs differ from the committed runs"), "{error}");
 
     let output = bench.run("reproduce --check all/b --data digits");
     assert_eq!(output.status.code(), Some(2));
@@ -45,8 +45,8 @@ fn runs_repeat_and_changed_ones_are_told_apart() {
     );
 
     bench.refuses(&[
-        ("reproduce --check all --workers 3", "give only --data and --steps"),
-        ("reproduce --check all --row 4lc", "'4lc'; give a line, or one of 3lc, topk"),
+        ("reproduce --check all --workers 3", "the only settings it takes are --data and --steps"),
+        ("reproduce --check all --row 4lc", "'4lc'; give a line number, or one of 3lc, topk"),
         ("reproduce --check all/b --steps 11", "no digest after 11 steps; it has those after 10"),
         ("reproduce --check images", "no runs.jsonl with runs in 'images'"),
         ("reproduce --check nowhere", "'nowhere'"),

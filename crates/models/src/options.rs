@@ -17,7 +17,7 @@ pub enum OptionsError {
         item: String,
     },
     /// A key given twice.
-    #[error("'{id}': {key} is given twice")]
+    #[error("'{id}': {key} is given twice; give it once")]
     Twice {
         /// The name of the model or the optimizer.
         id: String,
@@ -25,7 +25,7 @@ pub enum OptionsError {
         key: String,
     },
     /// A key that does not exist.
-    #[error("'{id}' has no setting '{key}'; known are: {known}")]
+    #[error("'{id}' has no setting '{key}'; it has: {known}")]
     UnknownKey {
         /// The name of the model or the optimizer.
         id: String,

@@ -56,8 +56,8 @@ pub enum Decay {
 /// The error for an unknown schedule, or a number that is not positive.
 fn unknown(text: &str) -> OptionsError {
     OptionsError::Unknown(format!(
-        "'{text}' is no learning rate; give a positive number, or constant:from=0.1, \
-         step:from=0.1,factor=0.1,at=0.5+0.75, cosine:from=0.1,to=0.001"
+        "'{text}' is not a learning rate; give a positive number, or a schedule such as \
+         constant:from=0.1, step:from=0.1,factor=0.1,at=0.5+0.75 or cosine:from=0.1,to=0.001"
     ))
 }
 

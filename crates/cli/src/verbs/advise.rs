@@ -129,7 +129,7 @@ impl Advise {
         for (path, step) in self.gradients.iter().zip(&steps) {
             if !step.iter().map(|named| &named.tensor).eq(&first) {
                 return Err(Failure::Input(format!(
-                    "'{}' has other tensors than '{}'; give the gradients of one model",
+                    "'{}' and '{}' have different tensors; give the gradients of one model",
                     path.display(),
                     self.gradients[0].display()
                 )));
@@ -144,7 +144,8 @@ impl Advise {
         let backward = self.backward_ms.map_or(2.0 / 3.0 * seconds, |ms| ms / 1e3);
         if !(backward >= 0.0 && backward <= seconds) {
             return Err(Failure::Input(format!(
-                "a backward pass of {} ms is no part of a step of {} ms",
+                "a backward pass of {} ms is not part of a step of {} ms; give a time above 0 and \
+                 below --step-ms",
                 1e3 * backward,
                 self.step_ms
             )));

@@ -49,7 +49,7 @@ impl Bench {
         interrupt::listen();
         if cfg!(debug_assertions) {
             output::note(
-                "warning: this is no release build; measure with cargo run --release -- bench",
+                "warning: this is not a release build; measure with cargo run --release -- bench",
             );
         }
         let effort = if self.quick { Effort::QUICK } else { Effort::USUAL };

@@ -77,7 +77,7 @@ impl Compare {
             }
             shown = self.show(&experiment, &outcome);
         }
-        let concluded = conclude(outcome, runs.len(), "--resume goes on from there");
+        let concluded = conclude(outcome, runs.len(), "--resume continues from there");
         if let (Err(failure), Err(_)) = (&shown, &concluded) {
             output::note(failure.to_string());
         }
@@ -87,7 +87,7 @@ impl Compare {
     /// Sets earlier results aside, removes checkpoints, and says so.
     fn clear(&self, kept: &Path) -> Result<(), Failure> {
         if let Some(aside) = results::set_aside(kept)? {
-            output::note(format!("Earlier runs are now in {}.", aside.display()));
+            output::note(format!("Earlier runs were moved to {}.", aside.display()));
         }
         for checkpoint in unfinished::forget_all(&self.out)? {
             output::note(format!(

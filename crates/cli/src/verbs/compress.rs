@@ -37,7 +37,7 @@ impl Compress {
         if tensors.is_empty() {
             let input = self.input.display();
             return Err(Failure::Input(format!(
-                "'{input}' holds no tensors; there is nothing to compress"
+                "'{input}' has no tensors, so there is nothing to compress"
             )));
         }
         let spec = self.compressor.clone().without_history();

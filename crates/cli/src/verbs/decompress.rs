@@ -45,7 +45,7 @@ impl Decompress {
         }
         let Restored { tensors, metadata, .. } = restored;
         if format == Format::Npy && metadata.is_some() {
-            output::note("The metadata was left out: a .npy file holds none.");
+            output::note("The metadata was left out, because a .npy file cannot hold it.");
         }
         let contents = Contents { tensors, metadata };
         write_atomic(&self.output, &tensors::write(format, &contents)?)?;
@@ -83,7 +83,9 @@ impl Restored {
                 self.tensors.push(Named { tensor: stored.tensor().clone(), values });
             }
             Item::Metadata(Metadata(entries)) => self.describe(entries)?,
-            _ => return Err("a frame is of a kind that this command does not know".to_owned()),
+            _ => {
+                return Err("this command does not know a frame's kind; update gradwire".to_owned());
+            }
         }
         Ok(())
     }
@@ -96,8 +98,8 @@ impl Restored {
                 Some(other) if *other != value => {
                     let [name, other, value] = [&name, other, &value].map(printable);
                     return Err(format!(
-                        "the metadata '{name}' has two values, '{other}' and '{value}'; decompress the files that were \
-                         joined one by one"
+                        "the metadata '{name}' has two values, '{other}' and '{value}', because \
+                         several files were joined; decompress these files one by one"
                     ));
                 }
                 _ => known.insert(name, value),

@@ -59,8 +59,8 @@ pub(crate) struct Reproduce {
 }
 
 /// The first line of experiment.toml if the study has several experiments.
-const VARIED: &str = "# The study varies some settings by itself, such as exchange, workers or learning rate; runs.jsonl has \
-     those of each run.\n";
+const VARIED: &str = "# The study itself varies some settings, such as exchange, workers or \
+    learning rate; runs.jsonl has the settings of each run.\n";
 
 /// The flag of a setting with its default here.
 fn default_of_study(flag: Arg) -> Arg {
@@ -96,7 +96,8 @@ impl Reproduce {
     fn measure(&self, study: &Study, out: &Path) -> Result<(), Failure> {
         let given = !self.fractions.is_empty() || !self.seeds.is_empty();
         if given || !self.compressors.is_empty() || self.settings != Settings::default() {
-            let reason = format!("{} trains nothing; give no flag but --out", study.id);
+            let reason =
+                format!("{} trains nothing; the only flag that it takes is --out", study.id);
             return Err(Failure::Input(reason));
         }
         if engine::processes()?.is_some() {
@@ -162,7 +163,7 @@ impl Reproduce {
             let (failed, notes) = (&outcome.failed(), &results::notes(out)?);
             show(&Results { study, row, experiment, runs, failed, out, command, notes }, bars)?;
         }
-        conclude(outcome, runs.len(), "the same command goes on from there")
+        conclude(outcome, runs.len(), "the same command continues from there")
     }
 
     /// Refuses flags of settings that the study fixes.
@@ -174,7 +175,7 @@ impl Reproduce {
             _ => self.settings.has(flag),
         };
         let Some(flag) = study.fixed.iter().find(|flag| given(flag)) else { return Ok(()) };
-        Err(Failure::Input(format!("{} sets --{flag} by itself; do not give it", study.id)))
+        Err(Failure::Input(format!("{} sets --{flag} itself; leave it out", study.id)))
     }
 }
 
@@ -191,7 +192,8 @@ fn refuse_other_lengths(out: &Path, runs: &[RunConfig]) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Input(format!(
-        "the runs in '{}' have {} steps, and these would have {}; give another folder with --out, or the same length",
+        "the runs in '{}' have {} steps, but these runs would have {}; give another folder with \
+         --out, or the same number of steps",
         out.display(),
         old.steps,
         new.steps

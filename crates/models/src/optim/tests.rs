@@ -304,7 +304,7 @@ fn kinds_parse_and_print() {
     }
     assert_eq!("momentum:m=0.9".parse::<OptimizerKind>().unwrap().to_string(), "momentum");
     for (text, part) in [
-        ("lion", "known are sgd, momentum, nesterov, adam, adamw, muon, rmsprop, adagrad"),
+        ("lion", "known ones: sgd, momentum, nesterov, adam, adamw, muon, rmsprop, adagrad"),
         ("sgd:m=0.9", "no setting 'm'; known are: none"),
         ("momentum:m=1", "m=1 is not allowed; give a number in [0, 1)"),
         ("momentum:m=nan", "is not allowed"),

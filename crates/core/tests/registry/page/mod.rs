@@ -189,7 +189,7 @@ fn properties(entries: &[&Entry], page: &mut String) {
 }
 
 fn parameters(entries: &[&Entry], page: &mut String) {
-    head(page, ["compressor", "parameter", "values", "default", "what it does"]);
+    head(page, ["compressor", "parameter", "values", "default", "description"]);
     for entry in entries {
         entry.parameters.iter().for_each(|parameter| {
             parameter_row(
@@ -276,7 +276,7 @@ fn speed(measured: Option<Speed>) -> String {
 
 fn closing(page: &mut String) {
     page.push_str("\n## Common parameters\n\nEvery compressor has them.\n\n");
-    head(page, ["compressor", "parameter", "values", "default", "what it does"]);
+    head(page, ["compressor", "parameter", "values", "default", "description"]);
     for parameter in Spec::common_parameters() {
         let default = match parameter.key {
             "ef" => "the compressor's own".to_owned(),
