@@ -120,7 +120,7 @@ impl Benchmark {
             let here = format!("{} steps", run.steps);
             setup.line("length", format!("{} epochs", self.epochs), here);
         }
-        setup.line("batch of a worker", "not said", run.batch);
+        setup.line("batch per worker", "not said", run.batch);
         let optimizer = if sign_rates.is_some() { "sgd" } else { self.optimizer };
         setup.line("optimizer", optimizer, run.optimizer);
         setup.line("learning rate", "not said", &run.learning_rate);
@@ -131,9 +131,9 @@ impl Benchmark {
         if !varies {
             setup.line("which quality", "the best in training", "that at the end");
         }
-        let exchange = "all-reduce where messages add, else all-gather; Open MPI";
+        let exchange = "all-reduce if messages add, otherwise all-gather; Open MPI";
         setup.line("exchange", exchange, "the same, in one process");
-        setup.line("accelerator", "one V100 a worker", "one core a worker");
+        setup.line("accelerator", "one V100 per worker", "one core per worker");
         setup.line("bytes", "computed from types", "counted at the transport");
         setup.line("runs", "one", format!("{} of each", seeds_of_each(runs)));
         setup
