@@ -52,8 +52,9 @@ use crate::{
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "qsparse-local",
-    summary: "the largest elements, or random ones, quantized",
-    formula: "x̂ = Q(c) at the k largest |c|, or k random ones, 0 elsewhere; Q(c) = qsgd(c)/(1 + β), or sign(c) times the mean |c| of these k",
+    summary: "the largest or random elements, quantized",
+    formula: "x̂ = Q(c) at the k largest |c| or at k random positions, 0 elsewhere; Q(c) = \
+        qsgd(c)/(1 + β), or sign(c) times the mean |c| of these k",
     family: Family::Hybrid,
     sparse: true,
     error_feedback: true,
@@ -92,7 +93,7 @@ crate::parameters! {
         sign("quantizer"): bool = either(&["qsgd", "sign"]),
         /// levels on either side of zero
         s: u16 = qsgd::S,
-        /// number of sent elements with a common norm; 0 takes one norm for all of them
+        /// number of sent elements that share a norm; 0: one norm for all of them
         bucket: usize = whole(512, 0..=1 << 30),
         /// shrink values by 1/(1 + β), so that rounding noise never makes the result worse than
         /// sending nothing (Lemma 2 of the paper)

@@ -59,7 +59,7 @@ use crate::{
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "atomo",
-    summary: "random singular vectors or entries: unbiased, little variance",
+    summary: "random singular vectors or entries: unbiased, with little variance",
     formula: "Ĉ = Σ tᵢ·σᵢ/pᵢ·uᵢvᵢᵀ, tᵢ ~ Bernoulli(pᵢ), Σpᵢ = s",
     family: Family::LowRank,
     examples: &[

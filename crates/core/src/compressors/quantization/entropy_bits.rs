@@ -42,8 +42,9 @@ use crate::{
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "entropy-bits",
-    summary: "a number of bits chosen by the entropy, Huffman coded",
-    formula: "x̂ = middle of the bin that holds the element, of 2^N equal bins from min to max; N = round(estimated entropy + parameter c)",
+    summary: "bins with a number of bits that depends on the entropy, Huffman coded",
+    formula: "x̂ = middle of the element's bin, of 2^N equal bins from min to max; N = \
+        round(estimated entropy + parameter c)",
     family: Family::Quantization,
     examples: &["bits=7,code=fixed,ef=on", "c=1"],
     reference: "Øland, Raj, ICASSP 2015",
@@ -77,7 +78,7 @@ crate::parameters! {
         preliminary("m"): u32 = whole(4, 1..=12),
         /// fraction of the elements that the entropy is computed from
         sample("f"): f64 = real(0.03, Excluded(0.0), Included(1.0)),
-        /// fixed number of bits per element; 0 chooses it by the entropy
+        /// fixed number of bits per element; 0: chosen by the entropy
         fixed("bits"): u32 = whole(0, 0..=MOST_BITS as u64),
         /// bins Huffman coded, or of fixed width
         packed("code"): bool = either(&["huffman", "fixed"]),

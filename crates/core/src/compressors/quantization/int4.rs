@@ -41,7 +41,7 @@ pub(crate) static ENTRY: Entry = Entry {
     error_feedback: true,
     examples: &["hadamard=on", "block=32", "block=512,hadamard=on,ef=off"],
     reference: "Wang et al., ICLR 2024, §3.3; Jia et al., NeurIPS 2024",
-    payload: "for each block: step bf16, two levels a byte",
+    payload: "for each block: step bf16, two levels per byte",
     properties: |_| Properties { value_bits: Some(4), is_contractive: true, ..Properties::DEFAULT },
     ..Entry::of::<Int4>()
 };
@@ -68,9 +68,9 @@ impl Choice for BlockSize {
 crate::parameters! {
     /// 4-bit quantization in blocks.
     pub struct Int4 {
-        /// elements with a common step
+        /// number of elements that share a step
         block: BlockSize = choice::<BlockSize>(),
-        /// whether blocks are transformed before they are quantized
+        /// whether blocks are transformed before quantization
         hadamard: bool = either(&["off", "on"]),
     }
 }

@@ -107,7 +107,7 @@ crate::parameters! {
     pub struct Qsgd {
         /// levels on either side of zero
         s: u16 = S,
-        /// number of elements with a common norm; 0 takes one norm for the whole tensor
+        /// number of elements that share a norm; 0: one norm for the whole tensor
         bucket: usize = whole(512, 0..=1 << 30),
         /// the Euclidean norm, or the largest absolute value
         norm: Norm = choice::<Norm>(),

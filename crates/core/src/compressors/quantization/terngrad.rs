@@ -60,12 +60,12 @@ use crate::{
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "terngrad",
-    summary: "stochastic rounding to three values, five to a byte",
+    summary: "stochastic rounding to three values, five per byte",
     formula: "x̂ = M·sign(c)·[u < |c|/M], M = max|c|, c cut to ±clip·σ before",
     family: Family::Quantization,
     examples: &["clip=0", "clip=0,code=huffman", "code=huffman", "clip=0,code=huffman,ef=on"],
     reference: "Wen et al., NIPS 2017",
-    payload: "M f32, trits five to a byte",
+    payload: "M f32, trits, five per byte",
     passes: Passes::TWO,
     ..Entry::of::<TernGrad>()
 };
@@ -81,7 +81,7 @@ crate::parameters! {
     pub struct TernGrad {
         /// clip at this number of standard deviations; 0 does not clip
         clip: f64 = real(2.5, Included(0.0), Included(1e6)),
-        /// trits five to a byte, or these bytes with zero-run and Huffman coding
+        /// trits, five per byte, or these bytes with zero-run and Huffman coding
         huffman("code"): bool = either(&["fixed", "huffman"]),
     }
 }

@@ -45,8 +45,10 @@ use crate::{
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "variance",
-    summary: "elements whose micro-batch gradients mostly agree: the squared sum exceeds alpha times the sum of squares; each in 4 bits",
-    formula: "x̂ = r to a power of two where r² > α·v; r sums gradients not sent, v the squares of their parts",
+    summary: "elements whose micro-batch gradients mostly agree (the squared sum exceeds alpha \
+        times the sum of squares), in 4 bits each",
+    formula: "x̂ = r rounded to a power of two where r² > α·v; r is the sum of gradients not \
+        sent, v the sum of the squares of their parts",
     family: Family::Sparsification,
     sparse: true,
     error_feedback: true,

@@ -57,7 +57,8 @@ use minmax::{MOST_ROWS, MinMax};
 pub(crate) static ENTRY: Entry = Entry {
     id: "sketchml",
     summary: "quantile buckets of the non-zero elements, with bucket numbers in a MinMaxSketch",
-    formula: "x̂ = the mean of the element's own bucket or, after a hash collision, of one with smaller values; equally full buckets for each sign",
+    formula: "x̂ = the mean of the element's bucket or, after a hash collision, of a bucket with \
+        smaller values; equally full buckets for each sign",
     family: Family::Hybrid,
     sparse: true,
     error_feedback: true,
