@@ -21,8 +21,7 @@ use crate::output;
 #[derive(Debug, Default, PartialEq, Args)]
 pub(crate) struct Settings {
     /// Take settings from a TOML file, with the keys in docs/experiments.md; flags override it.
-    /// With a file, a setting missing in both has the same default for all models, not the model's
-    /// own
+    /// With a file, a missing setting has its general default, not the default of the model
     #[arg(long, value_name = "FILE")]
     experiment: Option<PathBuf>,
     /// A folder with MNIST, CIFAR-10, class folders of images, text or MovieLens' ratings, or the
@@ -37,8 +36,8 @@ pub(crate) struct Settings {
     /// Evaluations on the test set during a run [default: 10]
     #[arg(long, value_name = "N")]
     evaluations: Option<u64>,
-    /// Diagnose the first worker's gradients and residuals about fifty times per run; reports chart
-    /// them, and warn of a residual that grows without bound
+    /// Diagnose the first worker's gradients and residuals about fifty times per run; reports show
+    /// charts of them, and warn if a residual grows without bound
     #[arg(long)]
     diagnose: bool,
 }
@@ -202,10 +201,11 @@ fn flag(setting: &'static Setting) -> Arg {
 pub(crate) struct Several {
     /// A compressor such as 3lc:s=1.75 or topk:ratio=0.01,ef=off; repeat it to compare several. A
     /// schedule changes it during the run: 'sbc2 until 0.5 then sbc1', 'sbc2 until drop then sbc1',
-    /// or 'sbc within 2MB' for a budget of bytes a worker sends
+    /// or 'sbc within 2MB' for a budget of the bytes that a worker sends
     #[arg(long = "compressor", value_name = "SPEC")]
     compressors: Option<Vec<CompressionSchedule>>,
-    /// Seed of weights, data order and draws; repeat it for the spread over seeds [default: 0]
+    /// Seed of weights, data order and random draws; repeat it for the spread over seeds [default:
+    /// 0]
     #[arg(long = "seed", value_name = "S")]
     seeds: Option<Vec<u64>>,
     /// Model times for a link of this bandwidth, such as 100mbit or 1gbit (a number alone is

@@ -17,10 +17,10 @@ use crate::{engine, output};
 
 /// Train one model with several compressors, and compare quality, bytes and time.
 ///
-/// With no flags: LeNet-5 on generated digits with four workers and a parameter server, in two to
-/// three minutes on two cores. With `--exchange all-gather` workers exchange as gradwire.torch does
-/// with eden and up to eight ranks. Prints tables, and writes a report (one HTML file) and the runs
-/// to the same folder.
+/// Without flags, trains LeNet-5 on generated digits with four workers and a parameter server, which
+/// takes two to three minutes on two cores. With `--exchange all-gather`, workers exchange as
+/// gradwire.torch does with eden and up to eight ranks. Prints tables, and writes a report (one HTML
+/// file) and the runs to a folder.
 #[derive(Debug, Args)]
 pub(crate) struct Compare {
     #[command(flatten)]
@@ -30,10 +30,10 @@ pub(crate) struct Compare {
     /// The folder for report.html, runs.jsonl and experiment.toml
     #[arg(long, value_name = "DIR", default_value = "gradwire-report")]
     out: PathBuf,
-    /// Continue the runs in that folder, including a stopped one. The report then has all its
-    /// finished runs of the same length, including other compressors and seeds. Without --resume,
-    /// checkpoints of stopped runs are removed, and runs.jsonl is renamed to runs.jsonl.1, or to
-    /// the next free number
+    /// Continue the runs in the output folder, including a stopped run. The report then has all
+    /// finished runs of the same length in the folder, including other compressors and seeds.
+    /// Without --resume, checkpoints of stopped runs are removed, and runs.jsonl is renamed to
+    /// runs.jsonl.1, or to the next free number
     #[arg(long)]
     resume: bool,
     /// Print JSON: an array with a row for each run

@@ -23,7 +23,7 @@ enum Action {
     /// Recognise and load the data set in a folder, and compare its files with known checksums
     Check {
         /// The folder, not the name of a data set; without arguments, gradwire data shows the
-        /// folders of known ones
+        /// folders of known data sets
         dir: PathBuf,
     },
 }

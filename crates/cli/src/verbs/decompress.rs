@@ -16,17 +16,17 @@ use crate::verbs::inspect::frames;
 
 /// Decompress a .gw file into a .npy or .safetensors file.
 ///
-/// Tensors come back in their original element type, and the metadata of a .safetensors file comes
-/// back, too. A .npy file holds one tensor and no metadata. NumPy has no bfloat16, so it becomes
-/// float32 there without loss.
+/// Restores the original element types, and the metadata of a .safetensors file. A .npy file holds
+/// one tensor and no metadata. NumPy has no bfloat16, so bfloat16 becomes float32 there, without
+/// loss.
 #[derive(Debug, Args)]
 pub(crate) struct Decompress {
     /// The .gw file to read
     input: PathBuf,
     /// The file to write; its extension selects the format
     output: PathBuf,
-    /// The most bytes for all tensors together, compressed ones as float32 [default: 1024 times the
-    /// input, at least 256 MiB]
+    /// Maximum number of bytes for all tensors together; compressed tensors count as float32
+    /// [default: 1024 times the input, at least 256 MiB]
     #[arg(long, value_name = "BYTES")]
     max_bytes: Option<u64>,
 }

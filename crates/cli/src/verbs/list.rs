@@ -11,10 +11,11 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::output;
 
-/// List the compressors, or describe some: formula, message, parameters, paper.
+/// List the compressors, or describe some of them: formula, message, parameters, paper.
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    /// Compressors to describe, such as 3lc or sbc2 [default: a line for each registered one]
+    /// Compressors to describe, such as 3lc or sbc2 [default: one line for each
+    /// compressor]
     #[arg(value_name = "COMPRESSOR")]
     compressors: Vec<Spec>,
     /// Print JSON: an array with a row for each compressor

@@ -18,25 +18,26 @@ use crate::verbs::compare::conclude;
 use crate::verbs::repeat;
 use crate::{engine, interrupt, output};
 
-/// Run a paper's table again; print its figures and the measured ones side by side.
+/// Repeat a table of a paper, and print its figures beside the measured figures.
 ///
 /// Without a name, lists the studies. The output folder keeps finished runs and the checkpoint of a
-/// stopped run: the same command continues where an earlier one ended. experiments/ has settings
-/// for real data.
+/// stopped run, so the same command continues where an earlier command ended. experiments/ has
+/// settings for real data.
 #[derive(Debug, Args)]
 #[command(mut_args(default_of_study))]
 pub(crate) struct Reproduce {
     /// The study
     name: Option<String>,
     /// Repeat the runs in each runs.jsonl of this folder and its subfolders with their original
-    /// settings, and compare the results. With --row, only runs with this compressor or line; with
-    /// --steps 10, 100 or 1000, only the digest after these steps. Exit code 1 if one differs
+    /// settings, and compare the results. With --row, repeats only runs with this compressor or line
+    /// number; with --steps 10, 100 or 1000, compares only the digest after these steps. Exit code 1
+    /// if a run differs
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["name", "compressors", "seeds", "fractions", "out"])]
     check: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
-    /// One of its compressors; repeat it for several [default: all, whatever an experiment file
-    /// has]
+    /// One of the study's compressors; repeat it for several [default: all, even with an experiment
+    /// file]
     #[arg(long = "compressor", value_name = "SPEC")]
     compressors: Vec<CompressionSchedule>,
     /// Seed; repeat it for the spread over seeds [default: the study's, or the experiment file's]
@@ -44,16 +45,16 @@ pub(crate) struct Reproduce {
     seeds: Vec<u64>,
     /// The row of sbc-table2 (lenet, resnet32, wordlstm, charlstm), of adacomp-table2 (mnist-cnn,
     /// cifar-cnn, bn50-dnn, lstm), of grace-fig6, grace-fig8 and grace-feedback (resnet20,
-    /// densenet40, resnet9, vgg16, ncf, lstm, unet), of grace-fig6-sgd (the first four of these),
+    /// densenet40, resnet9, vgg16, ncf, lstm, unet), of grace-fig6-sgd (the first four of those),
     /// or of all-methods (compressors, exchanges) [default: the first]
     #[arg(long, value_name = "ROW")]
     row: Option<String>,
-    /// Fraction of the steps to train for, each in a separate run; repeatable [default: the
-    /// paper's]
+    /// Fraction of the steps to train, in a separate run for each fraction; repeatable [default:
+    /// the paper's]
     #[arg(long = "fraction", value_name = "PART", value_parser = fraction)]
     fractions: Vec<f64>,
-    /// The folder for runs, tables and charts; its notes.md, if it has one, goes into the page
-    /// [default: results/NAME, or results/NAME/ROW]
+    /// The folder for runs, tables and charts; if it has a notes.md, the page includes it [default:
+    /// results/NAME, or results/NAME/ROW]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
