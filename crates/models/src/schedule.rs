@@ -313,7 +313,7 @@ mod tests {
             ("0", "positive number"),
             ("nan", "positive number"),
             ("linear:from=1", "'linear' is no learning rate"),
-            ("cosine:form=0.1", "known are: from, to, scale, warmup"),
+            ("cosine:form=0.1", "it has: from, to, scale, warmup"),
             ("cosine:from=0", "from=0 is not allowed"),
             ("step:at=0.75+0.5", "ascending"),
             ("step:at=1.5", "ascending"),

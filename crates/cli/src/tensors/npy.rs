@@ -229,7 +229,7 @@ mod tests {
         assert!(with("<f4", "False", "(4611686018427387904, 8)", 8).contains("does not fit"));
         assert!(with("<f4", "False", "(99999999999999999999,)", 8).contains("dimension"));
         assert!(with("<f4", "False", "3", 12).contains("dimension"));
-        assert!(read(b"not numpy", "x").unwrap_err().contains("no .npy"));
+        assert!(read(b"not numpy", "x").unwrap_err().contains("not a .npy"));
         let whole = file("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }\n", &[0; 4]);
         for len in 0..whole.len() {
             assert!(read(&whole[..len], "x").is_err(), "{len}");

@@ -28,10 +28,10 @@ pub enum FrameError {
     )]
     Version(u8),
     /// The bytes end within the frame.
-    #[error("it ends too early; copy it again")]
+    #[error("the frame ends too early; copy it again")]
     Truncated,
     /// The bytes were changed in transit.
-    #[error("its checksum is {found:08x} instead of {expected:08x}; copy it again")]
+    #[error("the frame's checksum is {found:08x} instead of {expected:08x}; copy it again")]
     Checksum {
         /// The checksum in the frame.
         expected: u32,

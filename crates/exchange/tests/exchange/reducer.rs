@@ -466,7 +466,7 @@ fn errors_name_tensors_ranks_and_both_configurations() {
     });
     let (own, other_exchange) = &incomplete[1];
     let own = own.as_deref().unwrap_or_default();
-    assert!(own.contains("that of rank 0, and rank 1 needs its own"), "{own}");
+    assert!(own.contains("of rank 0, but rank 1 needs its own"), "{own}");
     assert!(!own.contains("use the exchange"), "{own}");
     assert!(other_exchange.contains("or use the exchange of the state"), "{other_exchange}");
     let (other, short, alone) = &foreign[0];

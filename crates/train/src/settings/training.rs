@@ -312,7 +312,7 @@ impl TrainingSettings {
         match self.straggler.filter(|straggler| straggler.worker >= self.workers) {
             None => Ok(()),
             Some(straggler) => Err(format!(
-                "the straggler is worker {}, but the workers are 0 to {}; name one of them",
+                "the straggler is worker {}, but there are workers 0 to {}; name one of them",
                 straggler.worker,
                 self.workers - 1
             )),

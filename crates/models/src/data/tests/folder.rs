@@ -96,7 +96,7 @@ fn a_small_archive_does_not_fill_the_memory() {
     let files: Vec<_> = names.map(|name| (name, bytes.clone())).collect();
     let dir = tempdir().unwrap();
     write(dir.path(), "a.tar", &tar(&files));
-    refused(dir.path(), &["a.tar", "1100 images of 4000×2000×1 hold more than 8 GiB"]);
+    refused(dir.path(), &["a.tar", "1100 images of 4000×2000×1 take more than 8 GiB"]);
 }
 
 #[test]
