@@ -89,9 +89,8 @@ impl Candidate {
         let remembers = self.spec.feedback().is_some() || self.spec.own_memory(false).is_some();
         if self.is_local() {
             return Some(
-                "local steps change training: with LocalSteps and an outer Nesterov step (0.7, \
-                 momentum 0.5), the loss of a small GPT was higher by 0.01 (10 steps) to 0.04 (50 \
-                 steps); tune the learning rate again",
+                "local steps change training: with LocalSteps and an outer Nesterov step (0.7, momentum 0.5), the loss \
+                 of a small GPT was higher by 0.01 (10 steps) to 0.04 (50 steps); tune the learning rate again",
             );
         }
         if self.spec.compressor().votes() {

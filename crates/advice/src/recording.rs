@@ -100,8 +100,7 @@ impl<'a> Recording<'a> {
             let elements = gradients.iter().map(Floats::len);
             if !elements.eq(self.tensors.iter().map(Tensor::elements)) {
                 return refuse(format!(
-                    "the gradients of step {step} do not have the shapes of the tensors; record \
-                     one model"
+                    "the gradients of step {step} do not have the shapes of the tensors; record one model"
                 ));
             }
         }

@@ -15,8 +15,7 @@ impl fmt::Display for Advice {
         let compute = 1e3 * self.compute;
         writeln!(
             out,
-            "{ranks} ranks, {millions:.3} million parameters; a step without communication takes \
-             {compute:.1} ms.\n"
+            "{ranks} ranks, {millions:.3} million parameters; a step without communication takes {compute:.1} ms.\n"
         )?;
         writeln!(out, "{}\n", self.table())?;
         for (at, link) in self.link_names().enumerate() {
@@ -28,15 +27,13 @@ impl fmt::Display for Advice {
         match most {
             Some(_) if least < Some(ANY_LINK) => writeln!(
                 out,
-                "Compression of gradients pays below {}{latency}, not counting doubted \
-                 compressors.",
+                "Compression of gradients pays below {}{latency}, not counting doubted compressors.",
                 range(crossover)
             ),
             Some(_) => Ok(()),
             None => writeln!(
                 out,
-                "Compression of gradients pays at no bandwidth{latency}, not counting doubted \
-                 compressors."
+                "Compression of gradients pays at no bandwidth{latency}, not counting doubted compressors."
             ),
         }?;
         let plain: Vec<_> = self.tensors.iter().filter(|one| one.send == "none").collect();

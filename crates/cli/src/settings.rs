@@ -57,8 +57,7 @@ impl Settings {
         if given.is_some() && given == path.canonicalize().ok() {
             if files::read_text(&path, u64::MAX).map_err(TestbedError::read(&path))? != text {
                 output::note(format!(
-                    "'{}' is left unchanged; the report and runs.jsonl have the settings that \
-                     flags changed",
+                    "'{}' is left unchanged; the report and runs.jsonl have the settings that flags changed",
                     path.display()
                 ));
             }
@@ -87,8 +86,7 @@ impl Settings {
         };
         if *self != only {
             return Err(Failure::Input(
-                "--check repeats runs with their recorded settings; the only settings it takes \
-                 are --data and --steps"
+                "--check repeats runs with their recorded settings; the only settings it takes are --data and --steps"
                     .to_owned(),
             ));
         }
@@ -241,8 +239,7 @@ fn mbit(text: &str) -> Result<f64, String> {
     let link = parse_link(text).map(|link| link.bits_per_second / 1e6);
     link.map_err(|_| {
         format!(
-            "'{text}' is not a bandwidth; give a number in Mbit/s, or a number with a unit, \
-            as in 100mbit or 1.5gbit"
+            "'{text}' is not a bandwidth; give a number in Mbit/s, or a number with a unit, as in 100mbit or 1.5gbit"
         )
     })
 }

@@ -39,10 +39,7 @@ fn runs_repeat_and_changed_ones_are_told_apart() {
     let output = bench.run("reproduce --check all/b --data digits");
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        said.contains("not checked: the checksum of the data set 'digits' differs"),
-        "{said}"
-    );
+    assert!(said.contains("not checked: the checksum of the data set 'digits' differs"), "{said}");
 
     bench.refuses(&[
         ("reproduce --check all --workers 3", "the only settings it takes are --data and --steps"),

@@ -32,8 +32,7 @@ pub enum StateError {
     Missing(String),
     /// An entry's size differs from the receiver's.
     #[error(
-        "state entry '{entry}' has {found} elements instead of {expected}; the state belongs to \
-         another model",
+        "state entry '{entry}' has {found} elements instead of {expected}; the state belongs to another model",
         entry = printable(.entry)
     )]
     WrongSize {
@@ -46,8 +45,7 @@ pub enum StateError {
     },
     /// An entry for a tensor that the receiver does not have.
     #[error(
-        "state entry '{name}' is for a tensor that this model does not have; the state belongs to \
-         another model",
+        "state entry '{name}' is for a tensor that this model does not have; the state belongs to another model",
         name = printable(.0)
     )]
     Foreign(String),
@@ -107,9 +105,8 @@ pub enum Error {
     /// The gradient is finite, but its sum with the residual, or with another kept array, is not.
     /// The sender's state is unchanged.
     #[error(
-        "tensor '{tensor}' has {value} at element {index} after its finite gradient is added to \
-         the residual or momentum of earlier steps; scale gradients down or clip them, and \
-         restore an earlier state",
+        "tensor '{tensor}' has {value} at element {index} after its finite gradient is added to the residual or \
+         momentum of earlier steps; scale gradients down or clip them, and restore an earlier state",
         tensor = printable(.tensor)
     )]
     Overflow {
@@ -122,8 +119,7 @@ pub enum Error {
     },
     /// A buffer does not have the tensor's number of elements.
     #[error(
-        "tensor '{tensor}' has {expected} elements, but its buffer has {found}; pass one number \
-         per element",
+        "tensor '{tensor}' has {expected} elements, but its buffer has {found}; pass one number per element",
         tensor = printable(.tensor)
     )]
     WrongLength {
@@ -136,8 +132,7 @@ pub enum Error {
     },
     /// A tensor has more elements than the compressor accepts.
     #[error(
-        "tensor '{tensor}' has {elements} elements, but '{id}' takes at most {limit}; split the \
-         tensor",
+        "tensor '{tensor}' has {elements} elements, but '{id}' takes at most {limit}; split the tensor",
         tensor = printable(.tensor)
     )]
     TooLarge {

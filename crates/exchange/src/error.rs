@@ -120,8 +120,7 @@ impl ExchangeError {
     /// The thread that held the rank's transport is gone.
     pub(crate) fn ended() -> Self {
         Self::Ended(
-            "its thread is gone; see the message of that thread for the reason, and resume from \
-             the last checkpoint"
+            "its thread is gone; see the message of that thread for the reason, and resume from the last checkpoint"
                 .to_owned(),
         )
     }

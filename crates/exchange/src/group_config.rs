@@ -41,8 +41,7 @@ impl GroupConfig<'_> {
         }
         if self.exchange.facts().is_sharded {
             return refuse(format!(
-                "'{}' is for ranks with shards of a model, but these ranks have replicas; use \
-                 scatter-reduce",
+                "'{}' is for ranks with shards of a model, but these ranks have replicas; use scatter-reduce",
                 self.exchange
             ));
         }
@@ -80,8 +79,7 @@ impl GroupConfig<'_> {
         let mut names = HashSet::new();
         if let Some(twice) = self.tensors.iter().find(|tensor| !names.insert(tensor.name())) {
             return refuse(format!(
-                "two tensors have the name '{}'; state is kept by name, so give each tensor its \
-                 own name",
+                "two tensors have the name '{}'; state is kept by name, so give each tensor its own name",
                 twice.name()
             ));
         }
@@ -91,8 +89,7 @@ impl GroupConfig<'_> {
     fn validate_initial(&self) -> Result<()> {
         if self.initial.len() != self.tensors.len() {
             return refuse(format!(
-                "there are {} tensors, but initial parameters for {}; give one flat buffer per \
-                 tensor",
+                "there are {} tensors, but initial parameters for {}; give one flat buffer per tensor",
                 self.tensors.len(),
                 self.initial.len()
             ));
@@ -177,9 +174,8 @@ impl GroupConfig<'_> {
             (self.participation.plain(), self.policy.pushes().find(integers))
         {
             return refuse(format!(
-                "with '{spec}' all-reduce adds integers, which needs equal weights, but the \
-                 workers' shards have different sizes; give shards of equal size, or use \
-                 all-gather"
+                "with '{spec}' all-reduce adds integers, which needs equal weights, but the workers' shards have \
+                 different sizes; give shards of equal size, or use all-gather"
             ));
         }
         let Some(spec) = self.policy.pushes().find(|spec| !adds(spec)) else {
@@ -187,9 +183,8 @@ impl GroupConfig<'_> {
         };
         if spec.compressor().adds() {
             return refuse(format!(
-                "all-reduce adds messages on their way, but messages of '{spec}' do not add with \
-                 this memory; leave out momentum and ef=ef21, or use all-gather or \
-                 scatter-reduce"
+                "all-reduce adds messages on their way, but messages of '{spec}' do not add with this memory; leave \
+                 out momentum and ef=ef21, or use all-gather or scatter-reduce"
             ));
         }
         let linear: Vec<_> = REGISTRY
@@ -212,8 +207,7 @@ impl GroupConfig<'_> {
         let large = self.tensors.iter().find(|tensor| tensor.elements() > most);
         large.map_or(Ok(()), |tensor| {
             refuse(format!(
-                "tensor '{}' has {} elements, but {} takes at most {most}; split the tensor, or \
-                 use all-gather",
+                "tensor '{}' has {} elements, but {} takes at most {most}; split the tensor, or use all-gather",
                 tensor.name(),
                 tensor.elements(),
                 self.exchange,
@@ -249,9 +243,8 @@ impl GroupConfig<'_> {
         let sparse: Vec<_> =
             REGISTRY.iter().filter(|entry| entry.sparse).map(|entry| entry.id).collect();
         refuse(format!(
-            "sparse-all-reduce needs messages with few elements, but messages of '{spec}' carry \
-             all; use all-reduce, all-gather, scatter-reduce or server, or a sparse compressor: \
-             {}",
+            "sparse-all-reduce needs messages with few elements, but messages of '{spec}' carry all; use all-reduce, \
+             all-gather, scatter-reduce or server, or a sparse compressor: {}",
             sparse.join(", ")
         ))
     }
@@ -265,9 +258,8 @@ impl GroupConfig<'_> {
         let mut pulls = std::iter::once(self.policy.pull()).chain(follow);
         if let Some(spec) = pulls.find(|spec| spec.compressor().votes()) {
             return refuse(format!(
-                "servers send changes of the model, but '{spec}' sends votes, which have no size; \
-                 give pulls another compressor, such as efsignsgd, or use all-gather or \
-                 scatter-reduce"
+                "servers send changes of the model, but '{spec}' sends votes, which have no size; give pulls another \
+                 compressor, such as efsignsgd, or use all-gather or scatter-reduce"
             ));
         }
         if servers > self.tensors.len() {
@@ -279,16 +271,14 @@ impl GroupConfig<'_> {
         }
         if backups >= self.workers() {
             return refuse(format!(
-                "with {backups} backup workers of {} workers, no worker is left to wait for; give \
-                 at most backup={}",
+                "with {backups} backup workers of {} workers, no worker is left to wait for; give at most backup={}",
                 self.workers(),
                 self.workers() - 1
             ));
         }
         if backups > 0 && !self.participation.everyone() {
             return refuse(
-                "backup workers need every worker in every round; if only some take part, give \
-                 backup=0",
+                "backup workers need every worker in every round; if only some take part, give backup=0",
             );
         }
         Ok(())
@@ -318,9 +308,8 @@ impl GroupConfig<'_> {
         let vote = self.policy.pushes().find(|spec| spec.compressor().votes());
         vote.map_or(Ok(()), |spec| {
             refuse(format!(
-                "the votes of '{spec}' are counted together, but an asynchronous server applies \
-                 each push separately; leave out mode and stale, or use another compressor, such \
-                 as efsignsgd"
+                "the votes of '{spec}' are counted together, but an asynchronous server applies each push separately; \
+                 leave out mode and stale, or use another compressor, such as efsignsgd"
             ))
         })
     }

@@ -66,8 +66,7 @@ impl Split {
             Split::Shared => return Ok(None),
             Split::Shards { sizes: Some(sizes) } if sizes.len() != workers => {
                 return Err(format!(
-                    "the split '{self}' has {} sizes for {workers} workers; give one size per \
-                     worker",
+                    "the split '{self}' has {} sizes for {workers} workers; give one size per worker",
                     sizes.len()
                 ));
             }

@@ -33,11 +33,10 @@ pub fn table(runs: &[RunRecord]) -> Table {
 pub const HEADING: &str = "Bytes sent: equation 1, and counted";
 
 /// The table's caption.
-pub const NOTE: &str = "Equation 1: iterations × frequency × non-zeros per exchange × (position \
-    bits + value bits) × receivers. Position bits come from equation 5, for the density of each \
-    message. The product leaves out the fields of each tensor (means, lengths) and the headers of \
-    messages. Framing is the difference between the counted bytes and the product; it is negative \
-    if the code of the positions is shorter than independent positions allow.";
+pub const NOTE: &str = "Equation 1: iterations × frequency × non-zeros per exchange × (position bits + value bits) × \
+    receivers. Position bits come from equation 5, for the density of each message. The product leaves out the fields \
+    of each tensor (means, lengths) and the headers of messages. Framing is the difference between the counted bytes \
+    and the product; it is negative if the code of the positions is shorter than independent positions allow.";
 
 #[cfg(test)]
 mod tests {

@@ -237,26 +237,23 @@ pub fn notes(summary: &Summary) -> Vec<String> {
         }
         (Some(_), None) => "Ratios compare with the bytes of the runs of none.",
         (None, _) => {
-            "Ratios compare with 32 bits per parameter, step and direction, because none was not \
-             run."
+            "Ratios compare with 32 bits per parameter, step and direction, because none was not run."
         }
     };
     let several_seeds = summary.rows.iter().any(|row| row.quality.count > 1);
     let notes = [
         (
             true,
-            "Measured: quality; bytes per worker with message headers, counted where they are \
-             sent and received; and the times of compute, compress and decompress per step, on \
-             one core.",
+            "Measured: quality; bytes per worker with message headers, counted where they are sent and received; and \
+             the times of compute, compress and decompress per step, on one core.",
         ),
         (true, ratio),
         (
             true,
-            "Modelled: step times and speed-ups on each link, from the measured bytes and times. \
-             A link of that bandwidth connects each worker and each server to the network; \
-             computing and sending do not overlap. The time of compute is the median of the means \
-             of all runs; a compressor that needs gradients of parts of a batch has a compute \
-             time of its own.",
+            "Modelled: step times and speed-ups on each link, from the measured bytes and times. A link of that \
+             bandwidth connects each worker and each server to the network; computing and sending do not overlap. The \
+             time of compute is the median of the means of all runs; a compressor that needs gradients of parts of a \
+             batch has a compute time of its own.",
         ),
         (
             summary.lacks_servers,
@@ -265,9 +262,8 @@ pub fn notes(summary: &Summary) -> Vec<String> {
         ),
         (
             overlaps(summary),
-            "Hidden: the part of the communication (encoding, sending, waiting and decoding) \
-             during which workers continued to compute, measured on the machine and the network \
-             of the run.",
+            "Hidden: the part of the communication (encoding, sending, waiting and decoding) during which workers \
+             continued to compute, measured on the machine and the network of the run.",
         ),
         (
             several_seeds,

@@ -75,8 +75,7 @@ pub fn refuse_others(folder: &Path, runs: &[RunConfig]) -> Result<(), TestbedErr
         return Ok(());
     }
     Err(TestbedError::Config(format!(
-        "the unfinished run in '{}' has other settings; give the same settings to continue it, or \
-         another folder",
+        "the unfinished run in '{}' has other settings; give the same settings to continue it, or another folder",
         folder.display()
     )))
 }

@@ -30,8 +30,7 @@ pub enum TrainError {
     Servers(ExchangeError),
     /// A loss or a gradient is not finite.
     #[error(
-        "{what}: the run diverged; lower the learning rate, warm up, compress less, or remove \
-         ef=on"
+        "{what}: the run diverged; lower the learning rate, warm up, compress less, or remove ef=on"
     )]
     Diverged {
         /// The value that is not finite, with its place and step.

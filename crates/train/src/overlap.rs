@@ -35,8 +35,7 @@ fn obstacles(config: &RunConfig) -> [(bool, String); 8] {
         (
             !config.exchange.facts().averages_groups,
             format!(
-                "'{}' needs all gradients of a step at once; use all-reduce, all-gather or \
-                 scatter-reduce",
+                "'{}' needs all gradients of a step at once; use all-reduce, all-gather or scatter-reduce",
                 config.exchange
             ),
         ),
@@ -73,8 +72,7 @@ pub(crate) fn check_rounds(config: &RunConfig, rounds: &Rounds) -> Result<(), Tr
         return Ok(());
     }
     refuse(
-        "a round of several steps sends the sum of their gradients; leave out every, or give \
-        every=1",
+        "a round of several steps sends the sum of their gradients; leave out every, or give every=1",
     )
 }
 

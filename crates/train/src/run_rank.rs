@@ -45,8 +45,8 @@ pub fn run_rank(
     transport: Box<dyn Transport>,
 ) -> Result<Option<RunRecord>, TrainError> {
     if config.min_workers.is_some() {
-        let reason = "min_workers needs a function that connects the remaining ranks; call \
-            run_elastic_rank";
+        let reason =
+            "min_workers needs a function that connects the remaining ranks; call run_elastic_rank";
         return Err(TrainError::Config(reason.to_owned()));
     }
     let mut transport = Some(transport);

@@ -97,8 +97,7 @@ pub(crate) fn check(config: &RunConfig) -> Result<(), TrainError> {
         (config.exchange.servers() == 0, "an exchange without servers"),
         (
             config.clip.is_none(),
-            "gradients without clipping, which would bound their correction instead: leave out \
-             --clip",
+            "gradients without clipping, which would bound their correction instead: leave out --clip",
         ),
     ];
     conditions.into_iter().try_for_each(|(holds, what)| needs(holds, what))

@@ -40,9 +40,8 @@ fn check_min_workers(config: &RunConfig) -> Result<(), TrainError> {
         return Ok(());
     }
     Err(TrainError::Config(format!(
-        "min_workers does not work with '{exchange}': residuals of leaders cannot be \
-         redistributed, and with backup or asynchronous workers ranks are at different steps; use \
-         another exchange"
+        "min_workers does not work with '{exchange}': residuals of leaders cannot be redistributed, and with backup or \
+         asynchronous workers ranks are at different steps; use another exchange"
     )))
 }
 
@@ -50,8 +49,7 @@ fn check_min_workers(config: &RunConfig) -> Result<(), TrainError> {
 fn check_outer(config: &RunConfig) -> Result<(), TrainError> {
     let reason = match config.outer {
         None if config.outer_rate != 1.0 => {
-            "an outer learning rate needs an outer optimizer; give --outer, for example --outer \
-             nesterov"
+            "an outer learning rate needs an outer optimizer; give --outer, for example --outer nesterov"
                 .to_owned()
         }
         Some(_) if config.send != Payload::Updates => format!(
@@ -113,8 +111,7 @@ fn check_weights(config: &RunConfig, spec: &Spec) -> Result<(), TrainError> {
     }
     if spec.entry().sparse {
         return Err(TrainError::Config(format!(
-            "weights are sent whole, but '{spec}' sends few elements; give send=updates, or a \
-             quantizer"
+            "weights are sent whole, but '{spec}' sends few elements; give send=updates, or a quantizer"
         )));
     }
     if spec.own_memory(false).is_some() {
@@ -145,8 +142,7 @@ fn check_squares(config: &RunConfig, spec: &Spec) -> Result<(), TrainError> {
         return Ok(());
     };
     Err(TrainError::Config(format!(
-        "'{spec}' compares a gradient with the squares of its parts, but {reason}, or use another \
-         compressor"
+        "'{spec}' compares a gradient with the squares of its parts, but {reason}, or use another compressor"
     )))
 }
 
@@ -202,9 +198,8 @@ pub(crate) fn warning(config: &RunConfig) -> Option<String> {
     let twice = config.optimizer.has_momentum() || config.send.is_local();
     (spec.applies_momentum() && twice).then(|| {
         format!(
-            "'{spec}' already applies momentum in its memory, but it compresses the output of an \
-             optimizer with momentum or of local steps; give --optimizer sgd with gradients, or \
-             momentum=0"
+            "'{spec}' already applies momentum in its memory, but it compresses the output of an optimizer with \
+             momentum or of local steps; give --optimizer sgd with gradients, or momentum=0"
         )
     })
 }

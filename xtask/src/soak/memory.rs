@@ -47,8 +47,7 @@ pub(super) fn grows(trial: &mut Trial) -> Result<(), String> {
         let limit = before + MARGIN + STEP * steps;
         if after > limit {
             return Err(format!(
-                "memory grew from {before} to {after} bytes in {steps} steps; at most {limit} \
-                 bytes were expected"
+                "memory grew from {before} to {after} bytes in {steps} steps; at most {limit} bytes were expected"
             ));
         }
         return Ok(());

@@ -96,8 +96,7 @@ pub(super) fn write(contents: &Contents) -> Result<Vec<u8>, String> {
     for name in tensors.iter().map(|named| named.tensor.name()) {
         if name == METADATA {
             return Err(format!(
-                "a tensor has the name '{METADATA}', which .safetensors files reserve; write it \
-                 to a .npy file"
+                "a tensor has the name '{METADATA}', which .safetensors files reserve; write it to a .npy file"
             ));
         }
         if !names.insert(name) {

@@ -144,8 +144,7 @@ impl Advise {
         let backward = self.backward_ms.map_or(2.0 / 3.0 * seconds, |ms| ms / 1e3);
         if !(backward >= 0.0 && backward <= seconds) {
             return Err(Failure::Input(format!(
-                "a backward pass of {} ms is not part of a step of {} ms; give a time above 0 and \
-                 below --step-ms",
+                "a backward pass of {} ms is not part of a step of {} ms; give a time above 0 and below --step-ms",
                 1e3 * backward,
                 self.step_ms
             )));

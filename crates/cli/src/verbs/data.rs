@@ -71,8 +71,7 @@ fn check(dir: &Path) -> Result<(), Failure> {
     let verdicts = verdicts(name, &place)?;
     if verdicts.is_empty() {
         return output::line(
-            "It is not one of the data sets known by name, so there is no \
-            checksum to compare with.",
+            "It is not one of the data sets known by name, so there is no checksum to compare with.",
         );
     }
     let mut wrong = Vec::new();

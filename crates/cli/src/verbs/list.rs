@@ -33,13 +33,11 @@ const WITH_ALL: [(&str, &str); 4] = [
     ("ef=on, ef=off", "with or without error feedback, as in eden:ef=on"),
     (
         "A until PART then B",
-        "change the compressor after a part (0.1) or a number (100) of the steps, as in 'none \
-         until 0.1 then 3lc'",
+        "change the compressor after a part (0.1) or a number (100) of the steps, as in 'none until 0.1 then 3lc'",
     ),
     (
         "--svrg N",
-        "send the difference from the gradients at a shared snapshot, as in --svrg 100 with \
-         lpc-svrg",
+        "send the difference from the gradients at a shared snapshot, as in --svrg 100 with lpc-svrg",
     ),
 ];
 

@@ -61,8 +61,7 @@ fn chosen(folder: &Path, row: Option<&str>) -> Result<Vec<Committed>, Failure> {
     let named: Vec<_> = found.runs.into_iter().filter(is_named).collect();
     if named.is_empty() {
         return Err(Failure::Input(format!(
-            "no run in '{}' has the line number or the compressor '{row}'; give a line number, or \
-             one of {}",
+            "no run in '{}' has the line number or the compressor '{row}'; give a line number, or one of {}",
             folder.display(),
             compressors.join(", ")
         )));

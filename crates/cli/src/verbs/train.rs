@@ -87,8 +87,7 @@ fn refuse_overwritten(checkpoints: &[&PathBuf], files: &[&PathBuf]) -> Result<()
         for checkpoint in checkpoints {
             if is_place_of_checkpoint(file, checkpoint).map_err(refused)? {
                 return Err(Failure::Input(format!(
-                    "'{}' would be overwritten, because the checkpoint '{}' uses this name; name \
-                     another file",
+                    "'{}' would be overwritten, because the checkpoint '{}' uses this name; name another file",
                     file.display(),
                     checkpoint.display()
                 )));

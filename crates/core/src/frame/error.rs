@@ -23,8 +23,7 @@ pub enum FrameError {
     NotAFrame,
     /// A version this library does not know.
     #[error(
-        "it has format version {0}, but this library reads versions {VERSION} and \
-         {STORED_VERSION}; update gradwire"
+        "it has format version {0}, but this library reads versions {VERSION} and {STORED_VERSION}; update gradwire"
     )]
     Version(u8),
     /// The bytes end within the frame.
@@ -125,8 +124,7 @@ pub enum FrameError {
     },
     /// The tensor to write has too many dimensions.
     #[error(
-        "tensor '{tensor}' has {dimensions} dimensions, but a frame allows at most \
-         {MAX_DIMENSIONS}; reshape it",
+        "tensor '{tensor}' has {dimensions} dimensions, but a frame allows at most {MAX_DIMENSIONS}; reshape it",
         tensor = printable(.tensor)
     )]
     Dimensions {

@@ -117,9 +117,8 @@ impl Reducer {
         let exchange = self.config.exchange.to_string();
         if workers == size && saved == exchange {
             return refuse(format!(
-                "the state is {came}, but rank {rank} needs its own state: save one file for each \
-                 rank, or the states of all ranks in one (in Python with \
-                 state_dict(all_ranks=True))"
+                "the state is {came}, but rank {rank} needs its own state: save one file for each rank, or the states \
+                 of all ranks in one (in Python with state_dict(all_ranks=True))"
             ));
         }
         let remedy = if workers == size { ", or use the exchange of the state" } else { "" };
@@ -153,15 +152,13 @@ impl Reducer {
         for exchange in [saved, &self.config.exchange.to_string()] {
             if exchange != Exchange::AllGather.to_string() {
                 return refuse(format!(
-                    "with '{exchange}', a rank's state depends on the other ranks of its group; \
-                     use all-gather"
+                    "with '{exchange}', a rank's state depends on the other ranks of its group; use all-gather"
                 ));
             }
         }
         if let Some(spec) = self.config.policy.pushes().find(|spec| spec.sends_changes()) {
             return refuse(format!(
-                "'{spec}' sends changes, and their sum contains the changes of ranks that are \
-                 gone; use ef=on"
+                "'{spec}' sends changes, and their sum contains the changes of ranks that are gone; use ef=on"
             ));
         }
         check_arrays(state, "", &self.config.tensors)?;

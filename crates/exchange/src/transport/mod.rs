@@ -113,8 +113,7 @@ pub trait Transport: Send {
         let own = operation.step as u32;
         let what = if own != header.step && own != 0 && header.step != 0 {
             format!(
-                "{header}, while this rank is at step {own}; all ranks must take the same number \
-                 of steps"
+                "{header}, while this rank is at step {own}; all ranks must take the same number of steps"
             )
         } else {
             format!("{header}; the ranks must call the same operations in the same order")

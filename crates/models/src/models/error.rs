@@ -22,9 +22,8 @@ pub enum ModelError {
     },
     /// Images that cannot be halved often enough, or do not have two classes.
     #[error(
-        "{model} needs images with two classes of pixels and sides that are multiples of {sides}, \
-         but these are {shape} with {} classes; crop or pad the images, or choose another data \
-         set",
+        "{model} needs images with two classes of pixels and sides that are multiples of {sides}, but these are \
+         {shape} with {} classes; crop or pad the images, or choose another data set",
         shape.classes
     )]
     Sides {
@@ -67,8 +66,7 @@ pub enum ModelError {
     },
     /// A text with fewer than two different symbols.
     #[error(
-        "a language model needs at least two different symbols, but this text has {symbols}; \
-         choose another text"
+        "a language model needs at least two different symbols, but this text has {symbols}; choose another text"
     )]
     Vocabulary {
         /// The number of different symbols.

@@ -85,11 +85,10 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
     let table = table(&all, &links);
     let lines: String = crossings(&all, &links).iter().map(|line| format!("- {line}\n")).collect();
     let text = format!(
-        "{} with {} parameters. By the formula: the formula in docs/exchanges.md, for messages as \
-         long as between the fewest workers. With more workers, gradients differ, and a \
-         scatter-reduce compresses slices, each with its own scale. Time: the CPU time of \
-         compressing and decompressing, plus the time of the bytes in the link model, without the \
-         first step.\n\n{}\n{lines}",
+        "{} with {} parameters. By the formula: the formula in docs/exchanges.md, for messages as long as between the \
+         fewest workers. With more workers, gradients differ, and a scatter-reduce compresses slices, each with its \
+         own scale. Time: the CPU time of compressing and decompressing, plus the time of the bytes in the link model, \
+         without the first step.\n\n{}\n{lines}",
         first.model,
         first.parameters,
         table.markdown(),
@@ -184,8 +183,7 @@ fn crossings(runs: &[RunRecord], links: &[Link]) -> Vec<String> {
         let at = format!("`{compressor}` at {}", bandwidth(link.bits_per_second));
         match crossing(runs, compressor, link) {
             Some(workers) => format!(
-                "{at}: scatter-reduce takes less time than all-gather with {workers} or more \
-                 workers"
+                "{at}: scatter-reduce takes less time than all-gather with {workers} or more workers"
             ),
             None => format!("{at}: scatter-reduce does not stay ahead of all-gather"),
         }

@@ -136,7 +136,10 @@ fn tensors_travel_by_rules() {
 #[test]
 fn a_budget_is_refused_where_bytes_do_not_follow_from_the_messages() {
     for exchange in ["sparse-all-reduce", "hierarchical:node=3"] {
-        refused(&config("topk within 1MB", exchange), &["a budget counts the bytes of messages", exchange]);
+        refused(
+            &config("topk within 1MB", exchange),
+            &["a budget counts the bytes of messages", exchange],
+        );
     }
     let budget = config("topk within 1MB", "all-gather");
     refused(&budget.clone().with(|c| c.min_workers = Some(1)), &["budget", "min_workers off"]);

@@ -156,8 +156,7 @@ impl KeptValues for GradiVeq {
         match used.fract() == 0.0 && (0.0..=COUNTED as f32).contains(used) {
             true => Ok(()),
             false => Err(format!(
-                "its last element is {used}, but must be a count of exchanges up to \
-                    {COUNTED}"
+                "its last element is {used}, but must be a count of exchanges up to {COUNTED}"
             )),
         }
     }

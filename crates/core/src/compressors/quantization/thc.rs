@@ -53,8 +53,7 @@ pub(crate) static ENTRY: Entry = Entry {
     error_feedback: true,
     examples: &["bits=2", "bits=3", "ef=off"],
     reference: "Li et al., NSDI 2024",
-    payload: "norms f32, d × b bits; back: sums of integers up to 30·ranks, 8 bits per element \
-        for up to 8 ranks",
+    payload: "norms f32, d × b bits; back: sums of integers up to 30·ranks, 8 bits per element for up to 8 ranks",
     passes: Passes::TWO,
     properties: |_| Properties { needs_equal_weights: true, ..Properties::DEFAULT },
     ..Entry::of::<SingleRank<Thc>>()

@@ -41,8 +41,7 @@ use crate::{Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes}
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "adaptive",
-    summary: "random elements, drawn with probabilities proportional to their size: unbiased, \
-        with the least variance",
+    summary: "random elements, drawn with probabilities proportional to their size: unbiased, with the least variance",
     formula: "x̂ = c/p with probability p = min(|c|/M, 1), otherwise 0; Σp = ratio·d",
     family: Family::Sparsification,
     sparse: true,

@@ -38,8 +38,7 @@ use crate::{
 pub(crate) static ENTRY: Entry = Entry {
     id: "randomk",
     summary: "elements at random positions",
-    formula: "x̂ = c at k positions drawn at random (the same on all ranks, or not), 0 elsewhere, \
-        k = round(ratio·d)",
+    formula: "x̂ = c at k positions drawn at random (the same on all ranks, or not), 0 elsewhere, k = round(ratio·d)",
     family: Family::Sparsification,
     sparse: true,
     error_feedback: true,

@@ -46,8 +46,7 @@ use crate::{Context, Coverage, Entry, Family, Passes, Workspace};
 pub(crate) static ENTRY: Entry = Entry {
     id: "sketched-sgd",
     summary: "the largest elements of the mean, found with a count sketch",
-    formula: "x̂ = c at the k largest of the elements that a count sketch of c estimates to be \
-        largest, 0 elsewhere",
+    formula: "x̂ = c at the k largest of the elements that a count sketch of c estimates to be largest, 0 elsewhere",
     family: Family::Sparsification,
     sparse: true,
     error_feedback: true,

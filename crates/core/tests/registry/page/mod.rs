@@ -81,8 +81,7 @@ const SLOW: [(&str, &str); 7] = [
     ("thc", "every piece is rotated by a Hadamard transform, rounded, and rotated back"),
     (
         "demo",
-        "128 multiplications per element for a cosine transform, and up to 128 for the inverse, \
-         which skips zeros",
+        "128 multiplications per element for a cosine transform, and up to 128 for the inverse, which skips zeros",
     ),
 ];
 
