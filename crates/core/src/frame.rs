@@ -159,9 +159,7 @@ impl<'a> Header<'a> {
             _ => return Err(too_large(&name, &shape, limit)),
         }
         if self.message.len() > compressor.max_len(elements.unwrap_or(0)) {
-            return Err(FrameError::Malformed(
-                "the message is longer than any message for such a tensor",
-            ));
+            return Err(FrameError::Malformed("the message is longer than its tensor allows"));
         }
         Ok(Frame {
             spec,

@@ -23,8 +23,7 @@ const GROUP: usize = 4;
 /// longer.
 const WORTHWHILE: f32 = 1.6;
 
-const WRONG_LENGTH: DecodeError =
-    DecodeError::Corrupt("a Huffman stream does not end after its last code");
+const WRONG_LENGTH: DecodeError = DecodeError::Corrupt("a Huffman stream is longer than its codes");
 
 impl Code {
     /// Appends the symbols' codes in four streams.

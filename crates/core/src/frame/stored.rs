@@ -85,9 +85,7 @@ impl<'a> StoredTensor<'a> {
         let shape = wire::shape(&wire::take_shape(&mut body)?)?;
         let name = wire::text(wire::take_bytes(&mut body)?)?.to_owned();
         if element.bytes(&shape) != Some(body.len()) {
-            return Err(FrameError::Malformed(
-                "the length of a stored tensor does not match its shape",
-            ));
+            return Err(FrameError::Malformed("a stored tensor's length and shape do not match"));
         }
         Ok(Self { tensor: Tensor::new(name, &shape), element, data: body })
     }

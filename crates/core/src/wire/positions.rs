@@ -142,9 +142,7 @@ impl PositionCode {
             PositionCode::Bitmap => {
                 let bits = fields::take(bytes, bitmap::len(elements))?;
                 if bitmap::count(bits, elements)? != count {
-                    return Err(DecodeError::Corrupt(
-                        "the number of ones in the bitmap differs from the count",
-                    ));
+                    return Err(DecodeError::Corrupt("the bitmap has a wrong number of ones"));
                 }
                 bitmap::decode(bits, elements, positions)
             }

@@ -407,7 +407,7 @@ mod tests {
         assert!(matches!(changed(4, 0xbf), DecodeError::Corrupt(_)));
         assert!(matches!(changed(4, 0x7f), DecodeError::Corrupt(_)));
         assert_eq!(changed(5, 0x1b), DecodeError::Corrupt("a symbol is not in the alphabet"));
-        let ones = DecodeError::Corrupt("the number of ones in the bitmap differs from the count");
+        let ones = DecodeError::Corrupt("the bitmap has a wrong number of ones");
         assert_eq!(changed(6, 0b0010_0000), ones);
         let spec = "qsparse-local:ratio=0.25,quantizer=sign";
         let signs = [0, 0, 0, 0x60, 0x40, 0b110, POSITIONS];

@@ -409,9 +409,7 @@ impl Compressor for Atomo {
             }
         };
         if count > sides.shorter() as u64 {
-            return Err(DecodeError::Corrupt(
-                "there are more atoms than the matrix has singular vectors",
-            ));
+            return Err(DecodeError::Corrupt("there are more atoms than singular vectors"));
         }
         fields::expect_len(message, 4 * count as usize * sides.atom())?;
         let Atoms { numbers: atoms, .. } = workspace.own();

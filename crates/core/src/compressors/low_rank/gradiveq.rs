@@ -155,9 +155,9 @@ impl KeptValues for GradiVeq {
         check_unit(basis)?;
         match used.fract() == 0.0 && (0.0..=COUNTED as f32).contains(used) {
             true => Ok(()),
-            false => Err(format!(
-                "its last element is {used}, but must be a count of exchanges up to {COUNTED}"
-            )),
+            false => {
+                Err(format!("its last element is {used}, not a count of exchanges up to {COUNTED}"))
+            }
         }
     }
 

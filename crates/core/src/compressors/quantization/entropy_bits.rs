@@ -195,7 +195,7 @@ impl Compressor for EntropyBits {
         let coding = CODES.get(usize::from(head >> BITS));
         let &coding = coding.ok_or(DecodeError::Corrupt("unknown bin code"))?;
         if bits > self.most_bits() || (bits == 0 && coding.is_some()) {
-            return Err(DecodeError::Corrupt("there are more bits than the configuration allows"));
+            return Err(DecodeError::Corrupt("there are more bits than configured"));
         }
         let least = fields::take_finite(&mut message)?;
         if bits == 0 {
@@ -205,9 +205,7 @@ impl Compressor for EntropyBits {
             return Ok(());
         }
         if self.fixed > 0 && bits != self.fixed {
-            return Err(DecodeError::Corrupt(
-                "the number of bits differs from the configured number",
-            ));
+            return Err(DecodeError::Corrupt("the number of bits is not the configured one"));
         }
         let greatest = fields::take_finite(&mut message)?;
         if least >= greatest {
@@ -338,7 +336,7 @@ mod tests {
     fn malformed_messages_are_refused() {
         let result = |message: &[u8]| refused("entropy-bits", 1, message);
         // Four and five are nine.
-        let bits = DecodeError::Corrupt("there are more bits than the configuration allows");
+        let bits = DecodeError::Corrupt("there are more bits than configured");
         assert_eq!(result(&[10, 0, 0, 0, 0]), bits);
         assert_eq!(result(&[0x40, 0, 0, 0, 0]), bits);
         assert_eq!(result(&[0x60, 0, 0, 0, 0]), bits);
@@ -356,7 +354,7 @@ mod tests {
         let range = [1 | 2 << 5, 0, 0, 0, 0, 0, 0, 0x80, 0x3f];
         let coded = [0b1011_0001, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0b1000, 0];
         assert_eq!(result(&[&range[..], &coded].concat()), one);
-        let agreed = DecodeError::Corrupt("the number of bits differs from the configured number");
+        let agreed = DecodeError::Corrupt("the number of bits is not the configured one");
         let message = encode("entropy-bits:bits=3", &[0.0, 1.0]);
         assert_eq!(refused("entropy-bits:bits=4", 2, &message), agreed);
     }

@@ -170,9 +170,7 @@ impl Int4 {
         fields::expect_len(message, self.message_len(elements))?;
         for (step, levels) in self.blocks(message) {
             if !(0.0..=MOST).contains(&step) || step.is_sign_negative() {
-                return Err(DecodeError::Corrupt(
-                    "a step is negative, or so large that elements are infinite",
-                ));
+                return Err(DecodeError::Corrupt("a step is negative or too large"));
             }
             if kernels::has_empty_nibble(levels) {
                 return Err(DecodeError::Corrupt("a level is -8"));

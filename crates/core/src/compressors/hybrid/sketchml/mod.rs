@@ -282,9 +282,7 @@ impl Compressor for SketchMl {
         for side in [0, 1] {
             let buckets = varint::read(&mut message)?;
             if buckets > self.buckets as u64 {
-                return Err(DecodeError::Corrupt(
-                    "there are more buckets than the configuration allows",
-                ));
+                return Err(DecodeError::Corrupt("there are more buckets than configured"));
             }
             take_means(&mut message, &mut means[side * MOST..][..buckets as usize])?;
             for group in self.groups(side, buckets as usize) {
