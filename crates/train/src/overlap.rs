@@ -45,7 +45,7 @@ fn obstacles(config: &RunConfig) -> [(bool, String); 8] {
         ),
         (
             config.participation < 1.0 || config.dropout > 0.0,
-            "every worker must take part in every round; leave participation at 1 and dropout at 0"
+            "it needs every worker in every round; leave participation at 1 and dropout at 0"
                 .to_owned(),
         ),
         (
