@@ -167,8 +167,9 @@ fn compare_parameters(
             (1..workers).filter(|&rank| all[rank] != all[0]).map(|rank| rank.to_string()).collect();
         (!differ.is_empty()).then(|| {
             format!(
-                "after step {step} rank {} and rank 0 have different parameters; the ranks run \
-                 different builds, or something outside the exchange changed the parameters",
+                "after step {step} the parameters of rank {} differ from the parameters of rank \
+                 0; the ranks run different builds, or something outside the exchange changed the \
+                 parameters",
                 differ.join(", ")
             )
         })

@@ -120,7 +120,7 @@ mod tests {
         assert!(check(&[vec![2, 0], vec![1]], 3).is_ok());
         let empty = vec![vec![0, 1, 2], vec![]];
         for bad in [vec![vec![0, 1]], vec![vec![0, 1], vec![1, 2]], vec![vec![0, 1, 2, 3]], empty] {
-            assert!(check(&bad, 3).unwrap_err().to_string().contains("the model's 3 once"));
+            assert!(check(&bad, 3).unwrap_err().to_string().contains("the model's 3 tensors once"));
         }
     }
 }

@@ -309,10 +309,10 @@ mod tests {
     #[test]
     fn refuses_what_makes_no_sense() {
         for (text, part) in [
-            ("-1", "'-1' is no learning rate"),
+            ("-1", "'-1' is not a learning rate"),
             ("0", "positive number"),
             ("nan", "positive number"),
-            ("linear:from=1", "'linear' is no learning rate"),
+            ("linear:from=1", "'linear' is not a learning rate"),
             ("cosine:form=0.1", "it has: from, to, scale, warmup"),
             ("cosine:from=0", "from=0 is not allowed"),
             ("step:at=0.75+0.5", "ascending"),

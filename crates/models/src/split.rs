@@ -311,7 +311,7 @@ mod tests {
             ("shards:sizes=1+0", "positive numbers"),
             ("classes:per=0", "from 1"),
             ("dirichlet:alpha=0", "[0.001, 1000]"),
-            ("dirichlet:beta=1", "known are: alpha"),
+            ("dirichlet:beta=1", "it has: alpha"),
         ] {
             let error = text.parse::<Split>().unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");

@@ -148,7 +148,7 @@ fn a_step_of_which_groups_have_left_must_end_before_another() {
             .step(StepInput::new(2, RATE, &gradients), &mut parameters)
             .unwrap_err()
             .to_string();
-        assert!(error.contains("step 2 while step 1 is in progress"), "{error}");
+        assert!(error.contains("step 2 begins while step 1 is in progress"), "{error}");
         exchange.step(StepInput::new(1, RATE, &gradients), &mut parameters).unwrap();
         exchange.gradient_sink(2).unwrap();
     });

@@ -257,7 +257,7 @@ mod tests {
         }
         let link = Link::mbit(1.0);
         assert_eq!(crossing(&runs, "3lc", link), Some(12));
-        assert!(crossings(&runs, &[link])[0].contains("from 12 workers on"));
+        assert!(crossings(&runs, &[link])[0].contains("with 12 or more workers"));
         assert_eq!(crossing(&runs[..6], "3lc", link), None);
         assert!(crossings(&runs[..6], &[link])[0].contains("does not stay ahead"));
         assert_eq!(charts(&runs, &[link]).len(), 2);

@@ -65,7 +65,7 @@ fn what_a_study_fixes_cannot_be_changed_by_an_experiment_file() {
         study.check_fixed(0, &experiment).unwrap_err().to_string()
     };
     let seeds = refused("exchange-scaling", |e| e.seeds = vec![0, 1]);
-    assert!(seeds.contains("sets seeds by itself; write 'seeds = [0]'"), "{seeds}");
+    assert!(seeds.contains("sets seeds itself; write 'seeds = [0]'"), "{seeds}");
     let workers = refused("adacomp-fig7", |e| e.workers = 4);
     assert!(workers.contains("write 'workers = 8'"), "{workers}");
     let outer = refused("all-methods", |e| e.outer = Some(known("sgd")));

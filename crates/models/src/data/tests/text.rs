@@ -70,7 +70,7 @@ fn a_test_file_is_in_the_training_texts_characters() {
     write(dir.path(), "test.txt", b"");
     refused(dir.path(), &["test.txt", "too little text"]);
     fs::remove_file(dir.path().join("test.txt")).unwrap();
-    refused(dir.path(), &["lacks test.txt"]);
+    refused(dir.path(), &["does not have test.txt"]);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_file_of_a_pair_brings_the_other() {
         assert_eq!((text(&data).train.len(), text(&data).test.len()), (3, 2), "{name}");
     }
     fs::remove_file(dir.path().join("train.txt")).unwrap();
-    refused(dir.path(), &["lacks train.txt"]);
+    refused(dir.path(), &["does not have train.txt"]);
 }
 
 const TRAIN: &[u8] = b" the cat <unk> the mat \n the end \n";
@@ -112,7 +112,7 @@ fn the_penn_treebank_is_read_by_words() {
         assert_eq!(decoded(text, &text.test), ["the", "<unk>", "<eos>"]);
     }
     fs::remove_file(dir.path().join("plain/ptb.test.txt")).unwrap();
-    refused(&dir.path().join("plain"), &["lacks ptb.test.txt"]);
+    refused(&dir.path().join("plain"), &["does not have ptb.test.txt"]);
 }
 
 #[test]
