@@ -470,7 +470,10 @@ fn errors_name_tensors_ranks_and_both_configurations() {
     assert!(!own.contains("use the exchange"), "{own}");
     assert!(other_exchange.contains("or use the exchange of the state"), "{other_exchange}");
     let (other, short, alone) = &foreign[0];
-    assert!(other.contains("another model") && short.contains("instead of 300"), "{other}, {short}");
+    assert!(
+        other.contains("another model") && short.contains("instead of 300"),
+        "{other}, {short}"
+    );
     assert!(alone.contains("states of all 3 ranks"), "{alone}");
 }
 

@@ -304,7 +304,10 @@ fn what_cannot_work_is_refused() {
         reducer.average(group, 0, &mut [0.0; 7]).unwrap_err().to_string()
     });
     // Seven rows are two chunks of four.
-    assert!(wrong.iter().all(|error| error.contains("have 8 values, but 7 were given")), "{wrong:?}");
+    assert!(
+        wrong.iter().all(|error| error.contains("have 8 values, but 7 were given")),
+        "{wrong:?}"
+    );
 }
 
 #[test]
