@@ -68,7 +68,7 @@ fn build() -> Result<(), String> {
     let sanitizer = if nightly::is_here() {
         "with AddressSanitizer"
     } else {
-        "with no sanitizer: there is no nightly toolchain"
+        "without a sanitizer, because there is no nightly toolchain"
     };
     println!("{sanitizer}");
     for target in TARGETS.into_iter().chain(["messages"]) {

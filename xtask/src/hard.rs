@@ -41,7 +41,7 @@ pub(crate) fn run(minutes: u64) -> ExitCode {
         println!("{check}: {text}");
     }
     if let Err(error) = write_page(&result(&found, minutes)) {
-        eprintln!("error: {PAGE}: {error}");
+        eprintln!("error: cannot update {PAGE}: {error}");
         return ExitCode::FAILURE;
     }
     let failed = found.iter().any(|found| found.failed);
@@ -71,7 +71,7 @@ fn tests(
         ),
         Ok(Some(true)) => format!("{passed} tests passed"),
         Ok(Some(false)) if failed == 0 => {
-            format!("broken after {passed} tests that passed: see its output")
+            format!("failed to run after {passed} passed tests; see its output")
         }
         Ok(Some(false)) => {
             format!("{failed} tests failed ({}), {passed} passed", counts.failures.join(", "))
@@ -171,7 +171,9 @@ fn replaced(page: &str, result: &str) -> Result<String, String> {
         let (_, after) = rest.split_once(END)?;
         Some(format!("{before}{BEGIN}{result}{END}{after}"))
     });
-    parts.ok_or_else(|| format!("it has no lines '{}' and '{}'", BEGIN.trim(), END.trim()))
+    parts.ok_or_else(|| {
+        format!("it does not have the lines '{}' and '{}'", BEGIN.trim(), END.trim())
+    })
 }
 
 #[cfg(test)]

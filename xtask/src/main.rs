@@ -23,23 +23,23 @@ usage: cargo xtask <task>
   test      check format and lints, run every test (also under MPI, if it is installed) and every documented
             example, in Rust and in Python; ends with counts
   python    run only the tests of the Python package
-  generate  after a compressor was added, generate everything that is made from the registry: golden, corpus and docs
+  generate  after adding a compressor, generate everything that is made from the registry: golden, corpus and docs
   golden    write missing golden files (existing ones are never changed)
   corpus    add seeds for the fuzz targets from the golden files
   docs      generate docs/compressors.md from the registry and the measured rows
-  results   repeat the committed runs with low priority, and compare them; folders below results/ select some. A folder that
-            was checked at this commit is not checked again
-  runs      make the small runs of results/check and the page results/marks.md anew, after a wanted change of bits
+  results   repeat the committed runs with low priority, and compare them; folders below results/ select some runs. A folder
+            that was checked at this commit is skipped
+  runs      make the small runs of results/check and the page results/marks.md again, after an intended change of bits
   aarch64   build for aarch64, run tests there under emulation, and look for NEON instructions in every kernel
   fuzz      fuzz each decoder separately, and the kernels, for the given number of seconds: cargo xtask fuzz 600 [NAME...]
   asan      run the tests of the codes, kernels and compressors under AddressSanitizer, with a nightly toolchain
   miri      run every kernel on a few inputs under Miri (rustup component add --toolchain nightly miri rust-src)
   hard      run asan, miri and fuzz in a given number of minutes, 30 if none is given, and write the result to docs/platforms.md;
-            what is not installed is skipped
+            tools that are not installed are skipped
   wheels    build the wheels and the source distribution of the Python package in target/wheels, install them in new
-            environments of the oldest and the newest Python, and try them
+            environments of the oldest and the newest Python, and test them
   soak      attack the release binary for the given number of minutes with signals at random moments, damaged files and
-            long runs; --seed S repeats a choice of trials, --trial N one of them, --out FOLDER writes a report
+            long runs; --seed S repeats the same trials, --trial N one of them, --out FOLDER writes a report
 ";
 
 fn main() -> ExitCode {

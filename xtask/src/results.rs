@@ -65,7 +65,7 @@ fn check(folder: &Path, version: &str) -> Result<(String, bool), String> {
         .map_err(|error| format!("cannot start nice: {error}"))?;
     let repeats = output.status.success();
     let table = String::from_utf8_lossy(&output.stdout);
-    let end = if repeats { REPEATS } else { "The runs above differ, or none could be checked." };
+    let end = if repeats { REPEATS } else { "Some runs above differ, or no run could be checked." };
     let text = format!("\n{table}\n{end}\n");
     // An interrupted check leaves no table and is repeated.
     if !table.trim().is_empty() {

@@ -121,7 +121,9 @@ fn interpreters(skipped: &mut Vec<String>) -> Vec<PathBuf> {
     };
     let found: Vec<PathBuf> = (oldest..=last).map(name).filter(starts).collect();
     if found.first() != Some(&name(oldest)) {
-        skipped.push(format!("Python 3.{oldest} is not installed; the oldest found was tried"));
+        skipped.push(format!(
+            "Python 3.{oldest} is not installed; tested with the oldest Python found"
+        ));
     }
     match found.as_slice() {
         [] => vec![PathBuf::from("python3")],

@@ -89,8 +89,8 @@ impl Candidate {
         let remembers = self.spec.feedback().is_some() || self.spec.own_memory(false).is_some();
         if self.is_local() {
             return Some(
-                "local steps train differently: with LocalSteps and an outer Nesterov step (0.7, momentum 0.5) a small GPT \
-                 lost 0.01 (10 steps) to 0.04 (50 steps) of its loss; tune the learning rate again",
+                "local steps change training: with LocalSteps and an outer Nesterov step (0.7, momentum 0.5), the loss \
+                 of a small GPT was higher by 0.01 (10 steps) to 0.04 (50 steps); tune the learning rate again",
             );
         }
         if self.spec.compressor().votes() {
@@ -98,8 +98,9 @@ impl Candidate {
         }
         if optimizer == OptimizerFamily::Adaptive && remembers && error > LARGE_ERROR {
             return Some(
-                "late residuals disturb Adam's second moments: on a small GPT 3lc lost 0.14 of its loss and powersgd (of updates) \
-                 0.17; warm up with 'none until 0.1 then …', or take a compressor without error feedback",
+                "late residuals disturb Adam's second moments: the loss of a small GPT was higher \
+                 by 0.14 with 3lc and by 0.17 with powersgd (of updates); warm up with 'none \
+                 until 0.1 then …', or use a compressor without error feedback",
             );
         }
         (!remembers && error > 1.0).then_some(

@@ -87,7 +87,10 @@ impl<'a> Recording<'a> {
             return refuse("no steps are recorded; record at least one".to_owned());
         }
         if !(self.step_seconds.is_finite() && self.step_seconds > 0.0) {
-            return refuse(format!("a step of {} s is none", self.step_seconds));
+            return refuse(format!(
+                "a step takes more than 0 s, not {} s; measure it again",
+                self.step_seconds
+            ));
         }
         if self.ready.len() != self.tensors.len() {
             let (times, tensors) = (self.ready.len(), self.tensors.len());
@@ -97,7 +100,7 @@ impl<'a> Recording<'a> {
             let elements = gradients.iter().map(Floats::len);
             if !elements.eq(self.tensors.iter().map(Tensor::elements)) {
                 return refuse(format!(
-                    "the gradients of step {step} do not have the shapes of the tensors"
+                    "the gradients of step {step} do not have the shapes of the tensors; record one model"
                 ));
             }
         }

@@ -15,7 +15,7 @@ impl fmt::Display for Advice {
         let compute = 1e3 * self.compute;
         writeln!(
             out,
-            "{ranks} ranks, {millions:.3} million parameters; a step without any exchange takes {compute:.1} ms.\n"
+            "{ranks} ranks, {millions:.3} million parameters; a step without communication takes {compute:.1} ms.\n"
         )?;
         writeln!(out, "{}\n", self.table())?;
         for (at, link) in self.link_names().enumerate() {
@@ -27,13 +27,13 @@ impl fmt::Display for Advice {
         match most {
             Some(_) if least < Some(ANY_LINK) => writeln!(
                 out,
-                "Compression of gradients pays below {}{latency}, doubted compressors left out.",
+                "Compression of gradients pays below {}{latency}, not counting doubted compressors.",
                 range(crossover)
             ),
             Some(_) => Ok(()),
             None => writeln!(
                 out,
-                "Compression of gradients pays at no bandwidth{latency}, doubted compressors left out."
+                "Compression of gradients pays at no bandwidth{latency}, not counting doubted compressors."
             ),
         }?;
         let plain: Vec<_> = self.tensors.iter().filter(|one| one.send == "none").collect();
@@ -63,8 +63,9 @@ impl fmt::Display for Advice {
         }
         write!(
             out,
-            "\nOf the candidates within 5 % of the fastest the one with the least error is recommended. Times are predicted from recorded steps. What compression does to the trained model is not: compare losses with \
-             those of a run without it."
+            "\nThe recommended compressor has the smallest error of those within 5 % of the \
+             fastest. Times are predicted from recorded steps. The effect on the trained model is \
+             not predicted: compare the loss with a run without compression."
         )
     }
 }
@@ -78,7 +79,8 @@ impl Advice {
 
     fn table(&self) -> String {
         let mut table = Table::new();
-        let head = ["", "exchange", "sent a step", "smaller", "codec", "error"].map(str::to_owned);
+        let head =
+            ["", "exchange", "sent per step", "smaller", "codec", "error"].map(str::to_owned);
         let links = self.link_names().map(|link| format!("step at {link}"));
         table
             .load_style(

@@ -183,7 +183,8 @@ pub fn parse_link(text: &str) -> Result<Link> {
             Ok(Link { bits_per_second, latency: Duration::from_secs_f64(latency) })
         }
         _ => Err(ExchangeError::config(format!(
-            "'{text}' is no link; give a bandwidth in kbit, mbit or gbit, and a latency if there is one, as in 100mbit/20ms"
+            "'{text}' is not a link; give a bandwidth in kbit, mbit or gbit, optionally with a \
+             latency, as in 100mbit/20ms"
         ))),
     }
 }

@@ -87,7 +87,7 @@ impl Costs {
         recording.check()?;
         if ranks < 2 {
             return Err(ExchangeError::config(
-                "one rank alone exchanges nothing; give the number of ranks of the run",
+                "a single rank exchanges nothing; give the number of ranks of the run",
             ));
         }
         let exchange = candidate.exchange(ranks);

@@ -202,7 +202,7 @@ pub fn decode_part(
     let mut place = Place { bits: 0, next: range.start };
     read_into(positions, bytes, parameter, range.end, &mut place)?;
     if BitReader::at(bytes, place.bits).finish()? < bytes.len() {
-        return Err(DecodeError::Corrupt("a part has more bytes than its code"));
+        return Err(DecodeError::Corrupt("bytes follow the code of a part"));
     }
     if place.next < range.end {
         return Err(DecodeError::Corrupt("a part ends before its range"));

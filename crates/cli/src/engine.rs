@@ -39,13 +39,14 @@ fn connects(_: &Launcher) -> bool {
 pub(crate) fn fit(experiment: &mut Experiment, given: bool) -> Result<(), Failure> {
     let Some(processes) = processes()? else { return Ok(()) };
     let servers = experiment.exchange.servers();
-    let workers = processes.checked_sub(servers).filter(|workers| *workers > 0).ok_or_else(|| {
-        Failure::Input(format!(
-            "{processes} processes were started, and '{}' takes {servers} of them for servers; start more, or take \
-             fewer servers",
-            experiment.exchange
-        ))
-    })?;
+    let workers =
+        processes.checked_sub(servers).filter(|workers| *workers > 0).ok_or_else(|| {
+            Failure::Input(format!(
+                "{processes} processes were started, but '{}' needs {servers} of them as servers; \
+             start more processes, or use fewer servers",
+                experiment.exchange
+            ))
+        })?;
     if !given {
         experiment.workers = workers;
     }
@@ -120,8 +121,8 @@ mod over_mpi {
     pub(super) fn job(runs: &[RunConfig]) -> Result<(Box<dyn Engine>, bool), Failure> {
         if runs.len() > 1 && runs.iter().any(|run| run.min_workers.is_some()) {
             return Err(Failure::Input(
-                "under mpirun, min_workers is for one run: a rank that is lost is missing in all runs after it; use \
-                 gradwire train"
+                "under mpirun, min_workers is for a single run, because later runs would lack a \
+                 lost rank; use gradwire train"
                     .to_owned(),
             ));
         }

@@ -12,7 +12,7 @@ pub(crate) fn listen() {
         if ASKED.swap(true, Ordering::SeqCst) {
             std::process::exit(130);
         }
-        output::note("\nstopping as soon as possible; once more to stop at once");
+        output::note("\nstopping as soon as possible; press Ctrl-C again to stop at once");
     };
     if let Err(error) = ctrlc::set_handler(handler) {
         output::note(format!("warning: Ctrl-C will not stop cleanly: {error}"));

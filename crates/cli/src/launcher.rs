@@ -58,7 +58,7 @@ impl Launcher {
     pub(crate) fn refusal(&self, has_mpi: bool) -> String {
         let reason = match (self.kind, has_mpi) {
             (Kind::Torchrun, _) => "torchrun does not connect them by MPI",
-            (_, true) => "MPI reports a single one",
+            (_, true) => "MPI reports a single process",
             (_, false) => "this gradwire was built without MPI",
         };
         let alone = match self.kind {
@@ -78,8 +78,8 @@ impl Launcher {
             (_, false) => "build it with --features gradwire-cli/mpi and use mpirun",
         };
         format!(
-            "{self}, and {reason}, so that each would do all of the work alone and write the same files; for ranks in several \
-             processes {together}; for one process {alone}"
+            "{self}, but {reason}, so each process would do all of the work and write the same \
+             files; for ranks in several processes, {together}; for one process, {alone}"
         )
     }
 }
@@ -195,7 +195,7 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         let text = of(&[("SLURM_STEP_NUM_TASKS", "4")]).unwrap().refusal(true);
-        assert!(text.contains("a single one") && text.contains("--mpi=pmix"), "{text}");
+        assert!(text.contains("a single process") && text.contains("--mpi=pmix"), "{text}");
         let text = of(&[("TORCHELASTIC_RUN_ID", "x"), ("WORLD_SIZE", "2")]).unwrap().refusal(true);
         assert!(text.contains("WORLD_SIZE=2") && text.contains("without torchrun"), "{text}");
     }

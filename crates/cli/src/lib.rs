@@ -28,7 +28,7 @@ struct Arguments {
 }
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 success; 1 a failure at run time; 2 bad usage or bad input; 130 stopped by Ctrl-C or SIGTERM.";
+Exit codes: 0 success; 1 failure at run time; 2 bad usage or input; 130 stopped by Ctrl-C or SIGTERM.";
 
 #[derive(Debug, Subcommand)]
 enum Verb {

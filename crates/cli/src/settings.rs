@@ -21,8 +21,7 @@ use crate::output;
 #[derive(Debug, Default, PartialEq, Args)]
 pub(crate) struct Settings {
     /// Take settings from a TOML file, with the keys in docs/experiments.md; flags override it.
-    /// With a file, a setting missing in both has the same default for all models, not the model's
-    /// own
+    /// With a file, a missing setting has its general default, not the default of the model
     #[arg(long, value_name = "FILE")]
     experiment: Option<PathBuf>,
     /// A folder with MNIST, CIFAR-10, class folders of images, text or MovieLens' ratings, or the
@@ -37,8 +36,8 @@ pub(crate) struct Settings {
     /// Evaluations on the test set during a run [default: 10]
     #[arg(long, value_name = "N")]
     evaluations: Option<u64>,
-    /// Diagnose the first worker's gradients and residuals about fifty times per run; reports chart
-    /// them, and warn of a residual that grows without bound
+    /// Diagnose the first worker's gradients and residuals about fifty times per run; reports show
+    /// charts of them, and warn if a residual grows without bound
     #[arg(long)]
     diagnose: bool,
 }
@@ -58,7 +57,7 @@ impl Settings {
         if given.is_some() && given == path.canonicalize().ok() {
             if files::read_text(&path, u64::MAX).map_err(TestbedError::read(&path))? != text {
                 output::note(format!(
-                    "'{}' stays as it is; what flags have changed is in the report and in runs.jsonl",
+                    "'{}' is left unchanged; the report and runs.jsonl have the settings that flags changed",
                     path.display()
                 ));
             }
@@ -87,7 +86,7 @@ impl Settings {
         };
         if *self != only {
             return Err(Failure::Input(
-                "--check repeats runs with the settings that they were made with; of the settings give only --data and --steps"
+                "--check repeats runs with their recorded settings; the only settings it takes are --data and --steps"
                     .to_owned(),
             ));
         }
@@ -200,10 +199,11 @@ fn flag(setting: &'static Setting) -> Arg {
 pub(crate) struct Several {
     /// A compressor such as 3lc:s=1.75 or topk:ratio=0.01,ef=off; repeat it to compare several. A
     /// schedule changes it during the run: 'sbc2 until 0.5 then sbc1', 'sbc2 until drop then sbc1',
-    /// or 'sbc within 2MB' for a budget of bytes a worker sends
+    /// or 'sbc within 2MB' for a budget of the bytes that a worker sends
     #[arg(long = "compressor", value_name = "SPEC")]
     compressors: Option<Vec<CompressionSchedule>>,
-    /// Seed of weights, data order and draws; repeat it for the spread over seeds [default: 0]
+    /// Seed of weights, data order and random draws; repeat it for the spread over seeds [default:
+    /// 0]
     #[arg(long = "seed", value_name = "S")]
     seeds: Option<Vec<u64>>,
     /// Model times for a link of this bandwidth, such as 100mbit or 1gbit (a number alone is
@@ -234,11 +234,13 @@ fn set<T>(setting: &mut T, given: Option<T>) {
 /// A number of Mbit/s, with or without a unit, as in `gradwire advise`.
 fn mbit(text: &str) -> Result<f64, String> {
     if text.contains('/') {
-        return Err("give the latency by itself, with --latency-ms".to_owned());
+        return Err("give the latency separately, with --latency-ms".to_owned());
     }
     let link = parse_link(text).map(|link| link.bits_per_second / 1e6);
     link.map_err(|_| {
-        format!("'{text}' is no bandwidth; give Mbit/s, or a unit, as in 100mbit or 1.5gbit")
+        format!(
+            "'{text}' is not a bandwidth; give a number in Mbit/s, or a number with a unit, as in 100mbit or 1.5gbit"
+        )
     })
 }
 

@@ -44,9 +44,9 @@ fn what_does_not_fit_is_refused() {
     let rest = "--ranks 2 --step-ms 100 --link 1mbit";
     bench.refuses(&[
         (&format!("advise 0/g.npy other.npy {rest}"), "give the gradients of one model"),
-        (&format!("advise 0/g.npy {rest} --backward-ms 101"), "no part of a step of 100 ms"),
+        (&format!("advise 0/g.npy {rest} --backward-ms 101"), "not part of a step of 100 ms"),
         ("advise 0/g.npy --ranks 2 --step-ms 0 --link 1mbit", "--step-ms is the time"),
-        ("advise 0/g.npy --ranks 2 --step-ms 9 --link fast", "'fast' is no link"),
+        ("advise 0/g.npy --ranks 2 --step-ms 9 --link fast", "'fast' is not a link"),
         (&format!("advise 0/g.npy {rest} --optimizer sdg"), "give one of sgd, momentum"),
         ("advise 0/g.npy --ranks 1 --step-ms 9 --link 1mbit", "1 is not in 2..=65536"),
     ]);

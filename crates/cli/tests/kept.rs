@@ -90,7 +90,7 @@ fn inspect_shows_what_was_kept() {
     assert_eq!((&flags["message_bytes"], &flags["bits_per_element"]), (&3.into(), &8.0.into()));
     assert_eq!(rows[9]["metadata"]["format"], "pt");
     let table = bench.ok("inspect m.gw");
-    for part in ["f8_e4m3", "as it is", "format", "pt"] {
+    for part in ["f8_e4m3", "(uncompressed)", "format", "pt"] {
         assert!(table.contains(part), "{part}: {table}");
     }
 }

@@ -77,7 +77,7 @@ fn data_is_listed_and_checked() {
     bench.text("letters", "to be or not to be ", 10);
     let printed = bench.ok("data check letters");
     assert!(printed.contains("187 training and 3 test characters, 7 symbols"), "{printed}");
-    assert!(printed.contains("none of the data sets known"), "{printed}");
+    assert!(printed.contains("not one of the data sets known"), "{printed}");
     // A known data set is found in the folder above it, and its file is another.
     std::fs::create_dir(bench.path("all")).unwrap();
     bench.text("all/tinyshakespeare", "to be or not to be ", 10);

@@ -128,7 +128,7 @@ fn processes_that_mpi_does_not_connect_are_refused() {
     let output = command.env("SLURM_STEP_NUM_TASKS", "2").output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{errors}");
-    for part in ["2 processes", "SLURM_STEP_NUM_TASKS=2", "a single one", "--mpi=pmix"] {
+    for part in ["2 processes", "SLURM_STEP_NUM_TASKS=2", "a single process", "--mpi=pmix"] {
         assert!(errors.contains(part), "{part}: {errors}");
     }
     assert!(!bench.path("at.state").exists());
@@ -225,9 +225,9 @@ fn the_ranks_that_are_left_go_on_when_another_is_killed() {
         assert!(!hangs, "a rank hangs: {what}");
         // The digest was compared on all ranks every hundred steps.
         assert_eq!(printed.matches("Digest of the parameters").count(), 1, "{what}");
-        assert!(printed.contains(&format!(", as rank {rank} was lost.")), "{what}");
+        assert!(printed.contains(&format!(", because rank {rank} was lost.")), "{what}");
         // The first rank says so; if it is lost, the next one, which names the run from then on.
-        assert!(said.contains("the run goes on from step"), "{what}");
+        assert!(said.contains("the run continues from step"), "{what}");
         assert!(!said.lines().any(|line| line.starts_with(": ")), "{what}");
     }
     println!(

@@ -16,7 +16,7 @@ fn runs_repeat_and_changed_ones_are_told_apart() {
     let said = bench.ok("reproduce --check all");
     assert!(
         said.ends_with(
-            "2 identical, 0 with other bytes, 0 with the same figures and other bits, 0 that differ, 0 not checked.\n"
+            "2 identical, 0 with other bytes, 0 with the same figures but other bits, 0 that differ, 0 not checked.\n"
         ),
         "{said}"
     );
@@ -34,20 +34,17 @@ fn runs_repeat_and_changed_ones_are_told_apart() {
     let output = bench.run("reproduce --check all");
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("1 of 2 runs differ from those committed"), "{error}");
+    assert!(error.contains("1 of 2 runs differ from the committed runs"), "{error}");
 
     let output = bench.run("reproduce --check all/b --data digits");
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        said.contains("not checked: the data set 'digits' here has another checksum"),
-        "{said}"
-    );
+    assert!(said.contains("not checked: the checksum of the data set 'digits' differs"), "{said}");
 
     bench.refuses(&[
-        ("reproduce --check all --workers 3", "give only --data and --steps"),
-        ("reproduce --check all --row 4lc", "'4lc'; give a line, or one of 3lc, topk"),
-        ("reproduce --check all/b --steps 11", "no digest after 11 steps; it has those after 10"),
+        ("reproduce --check all --workers 3", "the only settings it takes are --data and --steps"),
+        ("reproduce --check all --row 4lc", "'4lc'; give a line number, or one of 3lc, topk"),
+        ("reproduce --check all/b --steps 11", "no digest after 11 steps; it has digests after 10"),
         ("reproduce --check images", "no runs.jsonl with runs in 'images'"),
         ("reproduce --check nowhere", "'nowhere'"),
         ("reproduce 3lc-table1 --check all", "cannot be used with"),

@@ -46,8 +46,8 @@ fn no_file_that_the_user_names_is_lost() {
     bench.refuses(&[
         (&format!("train {line} --save notes.txt"), "is not a checkpoint"),
         (&format!("train {line} --save run.state"), "'./run.state.2' is not a checkpoint"),
-        (&format!("train {line} --resume run.state --out run.state"), "takes this name"),
-        (&format!("train {line} --save new.state --out new.state.1"), "takes this name"),
+        (&format!("train {line} --resume run.state --out run.state"), "uses this name"),
+        (&format!("train {line} --save new.state --out new.state.1"), "uses this name"),
         (&format!("train {line} --save new.state --out folder"), "'folder': it is a folder"),
     ]);
     assert_eq!(bench.read_text("notes.txt"), "text");

@@ -78,7 +78,7 @@ fn a_comparison_goes_on_with_runs_that_are_done_or_sets_them_aside() {
     assert!(diagnosed() == repeated, "it was repeated again");
     let both = repeated;
     let noted = noted(&bench, &line);
-    assert!(noted.contains("Earlier runs are now in out/runs.jsonl.1."), "{noted}");
+    assert!(noted.contains("Earlier runs were moved to out/runs.jsonl.1."), "{noted}");
     assert_eq!(bench.read_text("out/runs.jsonl.1"), both);
     let alone = bench.read_text("out/runs.jsonl");
     assert_eq!(alone.lines().count(), 1);
@@ -297,7 +297,7 @@ fn a_reproduction_goes_on_where_it_was_stopped() {
     // The page has the runs of all seeds, also of the compressor that was asked for.
     bench.ok(&format!("{line} --compressor 3lc --seed 5"));
     let page = bench.read_text("out/README.md");
-    assert!(page.contains("1 to 2 a design"), "{page}");
+    assert!(page.contains("1 to 2 per design"), "{page}");
     // Elsewhere it is the only run.
     bench.ok(&format!("reproduce 3lc-table2 {TINY} --steps 4 --compressor 3lc --out one"));
     let alone = bench.read_text("one/runs.jsonl");
@@ -310,7 +310,7 @@ fn a_reproduction_goes_on_where_it_was_stopped() {
     let short = format!("reproduce 3lc-table2 {TINY} --compressor 3lc");
     bench.ok(&format!("{short} --steps 4"));
     let error = bench.refused(&format!("{short} --steps 2"));
-    assert!(error.contains("have 4 steps, and these would have 2"), "{error}");
+    assert!(error.contains("have 4 steps, but these runs would have 2"), "{error}");
     bench.ok(&format!("{short} --steps 2 --out results/3lc-table2"));
     // Another set-up does not mix with these results.
     let error = bench.refused(&line.replace("--batch 8", "--batch 4"));
@@ -361,7 +361,7 @@ fn settings_that_cannot_work_are_refused_before_anything_is_written() {
         ("compare --model gpt:heads=3", "divides the width"),
         ("compare --workers -1", "'-1' for '--workers <N>'"),
         ("train --lr -0.1", "'-0.1' for '--lr <RATE>'"),
-        ("train --out x --save ./x", "the checkpoint './x' takes this name"),
+        ("train --out x --save ./x", "the checkpoint './x' uses this name"),
         ("train --experiment bad.toml --out bad.toml", "stepz"),
         ("train --data images --model mlp --raw bais", "did you mean 'bias'"),
     ]);

@@ -11,7 +11,7 @@ use crate::{Floats, NonFinite, Spec, SpecError, files, printable};
 #[non_exhaustive]
 pub enum StateError {
     /// The bytes are not a state file, or are damaged.
-    #[error("the state is damaged or of another kind: {why}; resume from an earlier copy", why = printable(.0))]
+    #[error("the state is damaged, or is not gradwire state: {why}; resume from an earlier copy", why = printable(.0))]
     Damaged(String),
     /// The names, numbers and settings of the state exceed the limit of a file's header.
     #[error(
@@ -28,11 +28,11 @@ pub enum StateError {
         source: std::io::Error,
     },
     /// An entry that the receiver needs is absent.
-    #[error("the state has no entry '{name}'; it belongs to another model or configuration", name = printable(.0))]
+    #[error("the state has no entry '{name}'; the state belongs to another model or configuration", name = printable(.0))]
     Missing(String),
     /// An entry's size differs from the receiver's.
     #[error(
-        "state entry '{entry}' has {found} elements where {expected} belong; it is of another model",
+        "state entry '{entry}' has {found} elements instead of {expected}; the state belongs to another model",
         entry = printable(.entry)
     )]
     WrongSize {
@@ -45,12 +45,12 @@ pub enum StateError {
     },
     /// An entry for a tensor that the receiver does not have.
     #[error(
-        "state entry '{name}' belongs to a tensor that this model does not have; it is of another model",
+        "state entry '{name}' is for a tensor that this model does not have; the state belongs to another model",
         name = printable(.0)
     )]
     Foreign(String),
     /// An entry has numbers that no encoder writes.
-    #[error("state entry '{entry}' has {reason}; it is damaged, resume from an earlier copy", entry = printable(.entry))]
+    #[error("state entry '{entry}' is damaged: {reason}; resume from an earlier copy", entry = printable(.entry))]
     OutOfRange {
         /// The entry's name.
         entry: String,
@@ -59,8 +59,8 @@ pub enum StateError {
     },
     /// A setting in the state differs from the receiver's.
     #[error(
-        "the state was saved with {key} = {found}, and is being restored with {expected}; configure {found} to resume, \
-         or start a new run",
+        "the state was saved with {key} = {found}, but this run has {expected}; configure {found} \
+         to resume, or start a new run",
         found = printable(.found), key = printable(.key)
     )]
     Mismatch {
@@ -77,7 +77,7 @@ pub enum StateError {
 fn remedy(error: &std::io::Error) -> &'static str {
     match files::remedy(error) {
         "" => "",
-        _ => "; check the path, the rights and the free space",
+        _ => "; check the path, its permissions and the free space",
     }
 }
 
@@ -90,8 +90,8 @@ pub enum Error {
     Spec(#[from] SpecError),
     /// A tensor holds NaN or infinity. The sender's state is unchanged.
     #[error(
-        "tensor '{tensor}' has {value} at element {index}, and only finite numbers can be compressed; in training lower the \
-             learning rate, clip the gradient or skip the step",
+        "tensor '{tensor}' has {value} at element {index}, but only finite numbers can be \
+         compressed; in training, lower the learning rate, clip the gradient or skip the step",
         tensor = printable(.tensor)
     )]
     NonFinite {
@@ -105,8 +105,8 @@ pub enum Error {
     /// The gradient is finite, but its sum with the residual, or with another kept array, is not.
     /// The sender's state is unchanged.
     #[error(
-        "tensor '{tensor}' has {value} at element {index} when its finite gradient is added to what earlier steps left (a \
-             residual or momentum); scale gradients down or clip them, and restore an earlier state",
+        "tensor '{tensor}' has {value} at element {index} after its finite gradient is added to the residual or \
+         momentum of earlier steps; scale gradients down or clip them, and restore an earlier state",
         tensor = printable(.tensor)
     )]
     Overflow {
@@ -119,7 +119,7 @@ pub enum Error {
     },
     /// A buffer does not have the tensor's number of elements.
     #[error(
-        "tensor '{tensor}' has {expected} elements, the buffer given has {found}; give one number an element",
+        "tensor '{tensor}' has {expected} elements, but its buffer has {found}; pass one number per element",
         tensor = printable(.tensor)
     )]
     WrongLength {
@@ -132,7 +132,7 @@ pub enum Error {
     },
     /// A tensor has more elements than the compressor accepts.
     #[error(
-        "tensor '{tensor}' has {elements} elements; '{id}' takes at most {limit}: split the tensor",
+        "tensor '{tensor}' has {elements} elements, but '{id}' takes at most {limit}; split the tensor",
         tensor = printable(.tensor)
     )]
     TooLarge {
@@ -161,8 +161,8 @@ pub enum Error {
     },
     /// The system has not enough memory to decode a received message.
     #[error(
-        "there is not enough memory to decode the message for tensor '{tensor}' from rank {rank}; free some, or use a \
-         larger machine",
+        "there is not enough memory to decode the message for tensor '{tensor}' from rank {rank}; \
+         free some memory, or use a larger machine",
         tensor = printable(.tensor)
     )]
     OutOfMemory {

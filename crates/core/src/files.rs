@@ -43,7 +43,7 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     let mut file = open(path.as_ref())?;
     let size = file.metadata()?.len();
     let lacking = |left: u64| {
-        let reason = format!("it has {size} bytes, and {left} bytes of memory are left");
+        let reason = format!("it has {size} bytes, but only {left} bytes of memory are free");
         io::Error::new(io::ErrorKind::OutOfMemory, reason)
     };
     if let Some(left) = memory::available().filter(|left| size > *left) {
@@ -69,13 +69,13 @@ pub fn read_text(path: impl AsRef<Path>, most: u64) -> io::Result<String> {
     let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
     if size > most {
         return Err(invalid(format!(
-            "it has {size} bytes, and such a file has at most {most}; name another"
+            "it has {size} bytes, but files of this kind have at most {most}; name another file"
         )));
     }
     String::from_utf8(read(path)?).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-        invalid(format!("line {line} is not UTF-8 text; convert the file, with iconv for example"))
+        invalid(format!("line {line} is not UTF-8 text; convert the file, for example with iconv"))
     })
 }
 

@@ -159,7 +159,7 @@ impl<'a> Header<'a> {
             _ => return Err(too_large(&name, &shape, limit)),
         }
         if self.message.len() > compressor.max_len(elements.unwrap_or(0)) {
-            return Err(FrameError::Malformed("the message is longer than any of its tensor"));
+            return Err(FrameError::Malformed("the message is longer than its tensor allows"));
         }
         Ok(Frame {
             spec,
@@ -178,7 +178,7 @@ fn dtype(tag: u8) -> Result<Dtype, FrameError> {
     [Dtype::F32, Dtype::F16, Dtype::Bf16]
         .into_iter()
         .find(|&dtype| dtype as u8 == tag)
-        .ok_or(FrameError::Malformed("the element type is none of f32, f16 and bf16"))
+        .ok_or(FrameError::Malformed("the element type is not f32, f16 or bf16"))
 }
 
 fn too_large(tensor: &str, shape: &[usize], limit: usize) -> FrameError {

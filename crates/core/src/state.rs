@@ -192,7 +192,7 @@ impl State {
         state.read_entries(entries)?;
         for (name, view) in SafeTensors::deserialize(bytes).map_err(damaged)?.tensors() {
             let array = Array::of(&view).ok_or_else(|| {
-                damaged(format_args!("array '{name}' is not of 32-bit floats or bytes"))
+                damaged(format_args!("array '{name}' has neither 32-bit floats nor bytes"))
             })?;
             state.arrays.insert(name, array);
         }
@@ -259,7 +259,7 @@ impl State {
             .and_then(|rest| rest.split_once('\n'))
             .ok_or_else(|| damaged("its metadata does not begin with a version"))?;
         if version != VERSION {
-            let why = format!("it has version {version}; this program reads version {VERSION}");
+            let why = format!("it has version {version}, but this program reads version {VERSION}");
             return Err(damaged(why));
         }
         for line in lines.lines() {

@@ -106,7 +106,7 @@ impl<'a> Control<'a> {
         let (mean, traffic) = self.ask(move |transport| {
             if transport.size() != workers {
                 return refuse(
-                    "an exact mean needs workers only, and there are servers among the ranks; use all-reduce, \
+                    "an exact mean is over workers, but some ranks are servers; use all-reduce, \
                      all-gather or scatter-reduce",
                 );
             }
@@ -130,7 +130,7 @@ pub(crate) fn join(
     let ranks = config.exchange.ranks(config.workers());
     if transport.size() != ranks {
         return refuse(format!(
-            "'{}' with {} workers needs {ranks} ranks; the transport connects {}",
+            "'{}' with {} workers needs {ranks} ranks, but the transport connects {}",
             config.exchange,
             config.workers(),
             transport.size()
@@ -167,8 +167,9 @@ fn compare_parameters(
             (1..workers).filter(|&rank| all[rank] != all[0]).map(|rank| rank.to_string()).collect();
         (!differ.is_empty()).then(|| {
             format!(
-                "after step {step} the parameters of rank {} differ from those of rank 0; ranks run \
-                 different builds, or their parameters were changed outside of the exchange",
+                "after step {step} the parameters of rank {} differ from the parameters of rank \
+                 0; the ranks run different builds, or something outside the exchange changed the \
+                 parameters",
                 differ.join(", ")
             )
         })

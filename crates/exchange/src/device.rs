@@ -115,7 +115,7 @@ impl<'a> Values<'a> {
         match self {
             Self::Host(values) => Ok(values),
             Self::Device(_) => refuse(
-                "a device compresses for all-gather and all-reduce; use one of them, or compress on the host",
+                "a device can compress only for all-gather and all-reduce; use one of them, or compress on the host",
             ),
         }
     }

@@ -13,7 +13,8 @@ pub type Result<T, E = ExchangeError> = std::result::Result<T, E>;
 pub enum ExchangeError {
     /// A peer is gone: its thread or process ended.
     #[error(
-        "rank {peer} is gone (during {operation}); see its own message for the reason, and resume from the last checkpoint"
+        "rank {peer} is gone (during {operation}); see the message of that rank for the reason, \
+         and resume from the last checkpoint"
     )]
     PeerLost {
         /// The peer.
@@ -23,7 +24,8 @@ pub enum ExchangeError {
     },
     /// A peer sent nothing within the deadline.
     #[error(
-        "no answer from rank {peer} within {deadline:?} (during {operation}); it is stuck or too slow: raise the deadline or look at that rank"
+        "no answer from rank {peer} within {deadline:?} (during {operation}); it is stuck or too \
+         slow: look at that rank, or raise the deadline"
     )]
     Deadline {
         /// The peer.
@@ -35,8 +37,8 @@ pub enum ExchangeError {
     },
     /// A peer has not left a stopped run, and this rank no longer waits for it.
     #[error(
-        "rank {peer} is still in the run {waited:?} after it was stopped; see its own message for the reason, and end its process \
-         if it stays"
+        "rank {peer} has not left the run {waited:?} after the run was stopped; see the message \
+         of that rank for the reason, and end its process if it stays"
     )]
     StillThere {
         /// The peer.
@@ -105,7 +107,11 @@ impl ExchangeError {
         match error {
             gradwire::Error::Message { tensor, source, .. } => {
                 let operation = Operation::whole(phase, step);
-                Self::protocol(peer, operation, format!("a message of tensor '{tensor}': {source}"))
+                Self::protocol(
+                    peer,
+                    operation,
+                    format!("a message for tensor '{tensor}': {source}"),
+                )
             }
             other => other.into(),
         }
@@ -114,7 +120,7 @@ impl ExchangeError {
     /// The thread that held the rank's transport is gone.
     pub(crate) fn ended() -> Self {
         Self::Ended(
-            "its thread is gone; see its own message for the reason, and resume from the last checkpoint"
+            "its thread is gone; see the message of that thread for the reason, and resume from the last checkpoint"
                 .to_owned(),
         )
     }

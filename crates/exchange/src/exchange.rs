@@ -110,8 +110,8 @@ pub enum ParseExchangeError {
     Unknown(String),
     /// A parameter that the exchange does not have, or a value that is out of range.
     #[error(
-        "exchange '{name}': '{item}' is not allowed; give servers=N (from 1), backup=N, and stale=N (from 0) \
-         or else mode=async to server, node=N (from 1) to hierarchical, and nothing to the others"
+        "exchange '{name}': '{item}' is not allowed; server takes servers=N (from 1), backup=N, and either stale=N \
+         (from 0) or mode=async; hierarchical takes node=N (from 1); the other exchanges take no settings"
     )]
     BadItem {
         /// The exchange.

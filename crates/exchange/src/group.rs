@@ -91,7 +91,8 @@ pub(crate) fn check(groups: &[Vec<usize>], tensors: usize) -> Result<()> {
         return Ok(());
     }
     refuse(format!(
-        "groups of one tensor or more must have each of the model's {tensors} once; these are {groups:?}"
+        "groups must not be empty, and must contain each of the model's {tensors} tensors once, \
+         but the groups are {groups:?}"
     ))
 }
 
@@ -119,7 +120,7 @@ mod tests {
         assert!(check(&[vec![2, 0], vec![1]], 3).is_ok());
         let empty = vec![vec![0, 1, 2], vec![]];
         for bad in [vec![vec![0, 1]], vec![vec![0, 1], vec![1, 2]], vec![vec![0, 1, 2, 3]], empty] {
-            assert!(check(&bad, 3).unwrap_err().to_string().contains("the model's 3 once"));
+            assert!(check(&bad, 3).unwrap_err().to_string().contains("the model's 3 tensors once"));
         }
     }
 }

@@ -41,7 +41,7 @@ impl GroupConfig<'_> {
         }
         if self.exchange.facts().is_sharded {
             return refuse(format!(
-                "'{}' is for ranks with shards of a model, and these have replicas; use scatter-reduce",
+                "'{}' is for ranks with shards of a model, but these ranks have replicas; use scatter-reduce",
                 self.exchange
             ));
         }
@@ -64,7 +64,9 @@ impl GroupConfig<'_> {
                 self.validate_slices()
             }
             Exchange::SparseAllReduce => self.validate_sparse(),
-            Exchange::Hierarchical { node: 0 } => refuse("a node has ranks; give node=1 or more"),
+            Exchange::Hierarchical { node: 0 } => {
+                refuse("a node has at least one rank; give node=1 or more")
+            }
             Exchange::Hierarchical { .. } => Ok(()),
             Exchange::ParameterServer { servers, backups, synchronization } => {
                 self.validate_servers(servers, backups)?;
@@ -77,7 +79,7 @@ impl GroupConfig<'_> {
         let mut names = HashSet::new();
         if let Some(twice) = self.tensors.iter().find(|tensor| !names.insert(tensor.name())) {
             return refuse(format!(
-                "two tensors are called '{}'; state is kept by name, so names must differ",
+                "two tensors have the name '{}'; state is kept by name, so give each tensor its own name",
                 twice.name()
             ));
         }
@@ -87,7 +89,7 @@ impl GroupConfig<'_> {
     fn validate_initial(&self) -> Result<()> {
         if self.initial.len() != self.tensors.len() {
             return refuse(format!(
-                "there are {} tensors and initial parameters for {}; give one flat buffer per tensor",
+                "there are {} tensors, but initial parameters for {}; give one flat buffer per tensor",
                 self.tensors.len(),
                 self.initial.len()
             ));
@@ -107,13 +109,14 @@ impl GroupConfig<'_> {
         for (from, spec) in &self.policy.push.later {
             if *from <= begun {
                 return refuse(format!(
-                    "'{spec}' from step {from} on comes after step {begun}; give steps in order"
+                    "'{spec}' begins at step {from}, but is listed after a stage that begins at \
+                     step {begun}; list stages in the order of their steps"
                 ));
             }
             if !spec.can_follow(before) {
                 return refuse(format!(
-                    "'{spec}' cannot take over from '{before}': residuals are carried over to the same \
-                     compressor and memory only"
+                    "'{spec}' cannot follow '{before}': only the same compressor with the same \
+                     memory can continue with its residuals; use the same compressor throughout"
                 ));
             }
             (before, begun) = (spec, *from);
@@ -129,8 +132,8 @@ impl GroupConfig<'_> {
         };
         if self.exchange.facts().is_sharded {
             return refuse(format!(
-                "'{spec}' has ef=ef21, which needs the whole model on every rank, and with '{}' ranks have shards; use \
-                 ef=on",
+                "'{spec}' has ef=ef21, which needs the whole model on every rank, but with '{}' \
+                 ranks have shards; use ef=on",
                 self.exchange
             ));
         }
@@ -145,23 +148,24 @@ impl GroupConfig<'_> {
             (self.exchange, self.policy.pushes().find(narrow))
         {
             return refuse(format!(
-                "all-reduce rounds sums of 16-bit numbers, and with '{spec}' these errors would add up; use all-gather, \
-                 or ef=on"
+                "all-reduce rounds sums of 16-bit numbers, and with '{spec}' the rounding errors \
+                 would add up; use all-gather, or ef=on"
             ));
         }
         if self.participation.plain() && !alone {
             return Ok(());
         }
         refuse(format!(
-            "'{spec}' sends changes of an estimate, and all ranks' changes must arrive at every step, with equal weights; give \
-             shards of equal size and full participation, no dropout, and no backup or asynchronous workers, or ef=on"
+            "'{spec}' sends changes of an estimate, so the changes of all ranks must arrive at \
+             every step, with equal weights; use ef=on, or shards of equal size, full \
+             participation, no dropout, and no backup or asynchronous workers"
         ))
     }
 
     fn validate_linear(&self) -> Result<()> {
         if !self.participation.everyone() {
             return refuse(
-                "all-reduce needs every rank in every round; where only some take part, use \
+                "all-reduce needs every rank in every round; if only some take part, use \
                  all-gather, scatter-reduce or server",
             );
         }
@@ -170,8 +174,8 @@ impl GroupConfig<'_> {
             (self.participation.plain(), self.policy.pushes().find(integers))
         {
             return refuse(format!(
-                "with '{spec}' all-reduce adds integers, and the workers' shards have different sizes, so that they weigh \
-                 differently; give shards of equal size, or use all-gather"
+                "with '{spec}' all-reduce adds integers, which needs equal weights, but the workers' shards have \
+                 different sizes; give shards of equal size, or use all-gather"
             ));
         }
         let Some(spec) = self.policy.pushes().find(|spec| !adds(spec)) else {
@@ -179,8 +183,8 @@ impl GroupConfig<'_> {
         };
         if spec.compressor().adds() {
             return refuse(format!(
-                "all-reduce adds messages on their way, and those of '{spec}' do not add with this memory; leave out \
-                 momentum and ef=ef21, or use all-gather or scatter-reduce"
+                "all-reduce adds messages on their way, but messages of '{spec}' do not add with this memory; leave \
+                 out momentum and ef=ef21, or use all-gather or scatter-reduce"
             ));
         }
         let linear: Vec<_> = REGISTRY
@@ -189,8 +193,8 @@ impl GroupConfig<'_> {
             .map(|entry| entry.id)
             .collect();
         refuse(format!(
-            "all-reduce adds messages on their way, and messages of '{}' do not add; use all-gather or \
-             scatter-reduce, or a compressor that adds: {}",
+            "all-reduce adds messages on their way, but messages of '{}' do not add; use \
+             all-gather or scatter-reduce, or a compressor whose messages add: {}",
             spec,
             linear.join(", ")
         ))
@@ -203,7 +207,7 @@ impl GroupConfig<'_> {
         let large = self.tensors.iter().find(|tensor| tensor.elements() > most);
         large.map_or(Ok(()), |tensor| {
             refuse(format!(
-                "tensor '{}' has {} elements, and {} takes at most {most}; split the tensor, or use all-gather",
+                "tensor '{}' has {} elements, but {} takes at most {most}; split the tensor, or use all-gather",
                 tensor.name(),
                 tensor.elements(),
                 self.exchange,
@@ -217,8 +221,8 @@ impl GroupConfig<'_> {
             return Ok(());
         };
         refuse(format!(
-            "'{spec}' keeps what a message leaves out for the next one, and gather-shards sends parameters whole each \
-             time; use ef=off"
+            "'{spec}' adds the error of a message to the next message, but gather-shards sends \
+             whole parameters each time; use ef=off"
         ))
     }
 
@@ -226,8 +230,8 @@ impl GroupConfig<'_> {
     fn validate_sparse(&self) -> Result<()> {
         if let Some(spec) = self.policy.pushes().find(|s| s.compressor().accumulator().is_some()) {
             return refuse(format!(
-                "sparse-all-reduce adds elements, and messages of '{spec}' add up to means over the ranks that sent them; \
-                 use all-gather, scatter-reduce or server"
+                "sparse-all-reduce adds elements, but an element of '{spec}' is the mean over the \
+                 ranks that sent it; use all-gather, scatter-reduce or server"
             ));
         }
         // A rule may leave some tensors uncompressed.
@@ -239,8 +243,8 @@ impl GroupConfig<'_> {
         let sparse: Vec<_> =
             REGISTRY.iter().filter(|entry| entry.sparse).map(|entry| entry.id).collect();
         refuse(format!(
-            "sparse-all-reduce adds the elements that messages carry, and those of '{spec}' carry all; use \
-             all-reduce, all-gather, scatter-reduce or server, or a sparse compressor: {}",
+            "sparse-all-reduce needs messages with few elements, but messages of '{spec}' carry all; use all-reduce, \
+             all-gather, scatter-reduce or server, or a sparse compressor: {}",
             sparse.join(", ")
         ))
     }
@@ -254,29 +258,27 @@ impl GroupConfig<'_> {
         let mut pulls = std::iter::once(self.policy.pull()).chain(follow);
         if let Some(spec) = pulls.find(|spec| spec.compressor().votes()) {
             return refuse(format!(
-                "servers send changes of the model, which the votes of '{spec}' do not carry; give pulls another \
+                "servers send changes of the model, but '{spec}' sends votes, which have no size; give pulls another \
                  compressor, such as efsignsgd, or use all-gather or scatter-reduce"
             ));
         }
         if servers > self.tensors.len() {
             let tensors = self.tensors.len();
             return refuse(format!(
-                "{servers} servers cannot share {tensors} tensors, a server holds at least one; give at most \
-                 servers={tensors}"
+                "{servers} servers cannot share {tensors} tensors, because each server holds at \
+                 least one; give at most servers={tensors}"
             ));
         }
         if backups >= self.workers() {
             return refuse(format!(
-                "{backups} backup workers of {} workers leave none to wait for; give at most \
-                 backup={}",
+                "with {backups} backup workers of {} workers, no worker is left to wait for; give at most backup={}",
                 self.workers(),
                 self.workers() - 1
             ));
         }
         if backups > 0 && !self.participation.everyone() {
             return refuse(
-                "backup workers need every worker in every round; where only some take part, give \
-                 backup=0",
+                "backup workers need every worker in every round; if only some take part, give backup=0",
             );
         }
         Ok(())
@@ -299,14 +301,14 @@ impl GroupConfig<'_> {
         }
         if let Some(spec) = self.policy.pushes().find(|s| s.compressor().accumulator().is_some()) {
             return refuse(format!(
-                "messages of '{spec}' add up to means over the workers that sent them, and an asynchronous server applies \
-                 every push by itself; leave out mode and stale"
+                "an element of '{spec}' is the mean over the workers that sent it, but an \
+                 asynchronous server applies each push separately; leave out mode and stale"
             ));
         }
         let vote = self.policy.pushes().find(|spec| spec.compressor().votes());
         vote.map_or(Ok(()), |spec| {
             refuse(format!(
-                "the votes of '{spec}' are counted together, and an asynchronous server applies every push by itself; \
+                "the votes of '{spec}' are counted together, but an asynchronous server applies each push separately; \
                  leave out mode and stale, or use another compressor, such as efsignsgd"
             ))
         })
@@ -357,7 +359,11 @@ fn is_narrow(spec: &Spec) -> bool {
 /// Refuses buffers whose number or lengths do not match the tensors.
 pub(crate) fn check_lengths(tensors: &[Tensor], buffers: &[Vec<f32>]) -> Result<()> {
     if tensors.len() != buffers.len() {
-        return refuse(format!("{} buffers came for {} tensors", buffers.len(), tensors.len()));
+        return refuse(format!(
+            "there are {} buffers for {} tensors; give one buffer per tensor",
+            buffers.len(),
+            tensors.len()
+        ));
     }
     for (tensor, buffer) in tensors.iter().zip(buffers) {
         if tensor.elements() != buffer.len() {

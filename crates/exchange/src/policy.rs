@@ -68,9 +68,7 @@ impl Policy {
         rule::check(&self.rules, tensors)?;
         for word in &self.raw_names {
             if word.is_empty() {
-                return refuse(
-                    "a word of raw_names is empty, and every name contains it; remove it",
-                );
+                return refuse("raw_names has an empty word, which every name contains; remove it");
             }
             if tensors.iter().any(|tensor| tensor.name().contains(word)) {
                 continue;

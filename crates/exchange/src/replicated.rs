@@ -124,8 +124,8 @@ impl ReplicatedOptimizer {
         check_overlap(config)?;
         if !optimizer.exchanges_gradients() {
             return refuse(
-                "with overlap gradients leave before the optimizer sees them, and this one exchanges something else; \
-                 turn overlap off",
+                "with overlap, gradients are sent before the optimizer sees them, but this \
+                 optimizer does not exchange gradients; turn overlap off",
             );
         }
         group::check(&groups, config.tensors.len())?;
@@ -153,14 +153,14 @@ fn check_overlap(config: &GroupConfig<'_>) -> Result<()> {
     check_by_groups(config.exchange)?;
     if !config.participation.everyone() {
         return refuse(
-            "with overlap groups of tensors are averaged over all ranks; have every rank take part in every \
-             step, or turn overlap off",
+            "with overlap, groups of tensors are averaged over all ranks; let every rank take \
+             part in every step, or turn overlap off",
         );
     }
     if config.policy.pushes().any(|spec| spec.compressor().keeps_squares()) {
         return refuse(
-            "a compressor that uses the squares of a gradient's parts needs them whole; turn overlap off, or \
-             take another compressor",
+            "a compressor that uses the squares of a gradient's parts needs whole gradients; turn \
+             overlap off, or use another compressor",
         );
     }
     Ok(())

@@ -52,8 +52,8 @@ const LAYERS: [(&str, Layers); 3] = [
 pub enum RuleError {
     /// The text does not have the form of a rule.
     #[error(
-        "'{0}' is no rule; give TENSORS -> SPEC, with a name such as fc.* for TENSORS, <1000 or >=1000 elements, or \
-         vectors, matrices or convolutions"
+        "'{0}' is not a rule; give TENSORS -> SPEC, where TENSORS is a name such as fc.*, a \
+         number of elements such as <1000 or >=1000, or vectors, matrices or convolutions"
     )]
     Form(String),
     /// The compressor of the rule is invalid.

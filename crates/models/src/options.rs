@@ -9,7 +9,7 @@ pub enum OptionsError {
     #[error("{0}")]
     Unknown(String),
     /// An item that is not of the form `key=value`.
-    #[error("'{id}': '{item}' is not of the form key=value")]
+    #[error("'{id}': '{item}' does not have the form key=value")]
     NotAPair {
         /// The name of the model or the optimizer.
         id: String,
@@ -17,7 +17,7 @@ pub enum OptionsError {
         item: String,
     },
     /// A key given twice.
-    #[error("'{id}': {key} is given twice")]
+    #[error("'{id}': {key} is given twice; give it once")]
     Twice {
         /// The name of the model or the optimizer.
         id: String,
@@ -25,7 +25,7 @@ pub enum OptionsError {
         key: String,
     },
     /// A key that does not exist.
-    #[error("'{id}' has no setting '{key}'; known are: {known}")]
+    #[error("'{id}' has no setting '{key}'; it has: {known}")]
     UnknownKey {
         /// The name of the model or the optimizer.
         id: String,

@@ -56,8 +56,8 @@ pub enum Decay {
 /// The error for an unknown schedule, or a number that is not positive.
 fn unknown(text: &str) -> OptionsError {
     OptionsError::Unknown(format!(
-        "'{text}' is no learning rate; give a positive number, or constant:from=0.1, \
-         step:from=0.1,factor=0.1,at=0.5+0.75, cosine:from=0.1,to=0.001"
+        "'{text}' is not a learning rate; give a positive number, or a schedule such as \
+         constant:from=0.1, step:from=0.1,factor=0.1,at=0.5+0.75 or cosine:from=0.1,to=0.001"
     ))
 }
 
@@ -309,11 +309,11 @@ mod tests {
     #[test]
     fn refuses_what_makes_no_sense() {
         for (text, part) in [
-            ("-1", "'-1' is no learning rate"),
+            ("-1", "'-1' is not a learning rate"),
             ("0", "positive number"),
             ("nan", "positive number"),
-            ("linear:from=1", "'linear' is no learning rate"),
-            ("cosine:form=0.1", "known are: from, to, scale, warmup"),
+            ("linear:from=1", "'linear' is not a learning rate"),
+            ("cosine:form=0.1", "it has: from, to, scale, warmup"),
             ("cosine:from=0", "from=0 is not allowed"),
             ("step:at=0.75+0.5", "ascending"),
             ("step:at=1.5", "ascending"),

@@ -66,7 +66,7 @@ impl Split {
             Split::Shared => return Ok(None),
             Split::Shards { sizes: Some(sizes) } if sizes.len() != workers => {
                 return Err(format!(
-                    "the split '{self}' has {} sizes for {workers} workers; give one a worker",
+                    "the split '{self}' has {} sizes for {workers} workers; give one size per worker",
                     sizes.len()
                 ));
             }
@@ -79,8 +79,8 @@ impl Split {
         };
         match shards.iter().position(Vec::is_empty) {
             Some(worker) => Err(format!(
-                "the split '{self}' leaves worker {worker} without examples, {} for {workers} workers; \
-                 take fewer workers, another seed or a more even split",
+                "the split '{self}' leaves worker {worker} without examples: there are {} for \
+                 {workers} workers; use fewer workers, another seed or a more even split",
                 labels.len()
             )),
             None => Ok(Some(shards)),
@@ -191,8 +191,8 @@ impl FromStr for Split {
             },
             unknown => {
                 return Err(OptionsError::Unknown(format!(
-                    "unknown split '{unknown}'; known are shared, shards[:sizes=4+2+1+1], classes[:per=2], \
-                 dirichlet[:alpha=0.5]"
+                    "unknown split '{unknown}'; known ones: shared, shards[:sizes=4+2+1+1], \
+                     classes[:per=2], dirichlet[:alpha=0.5]"
                 )));
             }
         };
@@ -311,7 +311,7 @@ mod tests {
             ("shards:sizes=1+0", "positive numbers"),
             ("classes:per=0", "from 1"),
             ("dirichlet:alpha=0", "[0.001, 1000]"),
-            ("dirichlet:beta=1", "known are: alpha"),
+            ("dirichlet:beta=1", "it has: alpha"),
         ] {
             let error = text.parse::<Split>().unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");

@@ -40,8 +40,8 @@ pub(crate) fn regroup(links: &Links, deadline: Duration) -> Result<Links> {
     match left.iter().position(|&member| member == own) {
         Some(rank) => Ok(Links::new(left, rank, links.session + 1, links.watch.clone())),
         None => Err(ExchangeError::config(
-            "the other ranks have given this one up for lost, because it sent nothing within the deadline, or too few \
-             are left; raise the deadline if it was only slow",
+            "the other ranks continue without this rank because it sent nothing within the deadline, or have ended \
+             because too few ranks are left; raise the deadline if this rank was only slow",
         )),
     }
 }

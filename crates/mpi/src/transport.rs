@@ -67,7 +67,7 @@ impl Mpi {
         *into = transfer.into_bytes();
         self.endpoint.count_received(length.saturating_sub(HEADER_BYTES));
         let header = take_header(into).ok_or_else(|| {
-            let what = format!("{length} bytes that do not end in their header");
+            let what = format!("{length} bytes that do not end with a header");
             ExchangeError::protocol(from, during, what)
         })?;
         Ok((from, header))

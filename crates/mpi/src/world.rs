@@ -43,12 +43,12 @@ impl World {
         let _busy = watch.busy("MPI_Init", deadline);
         let Some((universe, threading)) = mpi::initialize_with_threading(Threading::Serialized)
         else {
-            return refuse("MPI was started before; a process is in one world only");
+            return refuse("MPI was started before in this process; start it only once");
         };
         if threading < Threading::Serialized {
             return refuse(format!(
-                "this MPI allows {threading:?} calls; gradwire's ranks need one that can be called from \
-                 any thread (MPI_THREAD_SERIALIZED)"
+                "this MPI allows {threading:?} calls, but gradwire must call MPI from any thread; \
+                 use an MPI with MPI_THREAD_SERIALIZED"
             ));
         }
         if let Err(fault) = call::return_errors() {
@@ -167,7 +167,7 @@ impl Drop for World {
     }
 }
 
-const ONE_TRANSPORT: &str = "a process has one transport at a time; drop the one there is";
+const ONE_TRANSPORT: &str = "a process can have one transport at a time; drop the earlier one";
 
 fn refuse<R>(reason: impl Into<String>) -> Result<R> {
     Err(ExchangeError::config(reason))

@@ -195,7 +195,7 @@ def test_the_state_of_the_first_rank_is_enough_where_nothing_is_kept(options):
 def test_the_state_of_the_first_rank_alone_is_refused_where_ranks_differ():
     told, own = ranks(2, of_the_first, "topk:ratio=0.1", {})
     assert "rank 1 cannot load" in told, told
-    assert "the state is that of rank 0, and rank 1 needs its own" in own and "use the exchange" not in own, own
+    assert "the state is of rank 0, but rank 1 needs its own" in own and "use the exchange" not in own, own
 
 
 def from_other_steps(rank, size):

@@ -30,14 +30,13 @@ pub fn table(runs: &[RunRecord]) -> Table {
 }
 
 /// The table's heading.
-pub const HEADING: &str = "Bytes sent, by equation 1 and counted";
+pub const HEADING: &str = "Bytes sent: equation 1, and counted";
 
 /// The table's caption.
-pub const NOTE: &str = "Equation 1: iterations × frequency × non-zeros an exchange × (position bits + \
-     value bits) × receivers. Position bits are those equation 5 gives for the density each message \
-     had. The product leaves out what is sent once a tensor (means, lengths) and once a message \
-     (headers); framing is how much more was counted, or less, where positions are coded shorter \
-     than independent ones can be.";
+pub const NOTE: &str = "Equation 1: iterations × frequency × non-zeros per exchange × (position bits + value bits) × \
+    receivers. Position bits come from equation 5, for the density of each message. The product leaves out the fields \
+    of each tensor (means, lengths) and the headers of messages. Framing is the difference between the counted bytes \
+    and the product; it is negative if the code of the positions is shorter than independent positions allow.";
 
 #[cfg(test)]
 mod tests {

@@ -129,9 +129,9 @@ pub fn table(runs: &[RunRecord]) -> Table {
 }
 
 /// The table's caption.
-pub const NOTE: &str = "Convolutions and other layers: by the messages of the first worker, whole tensors as f32 \
-     against the bytes they took, headers around messages apart. Raw weights count with their layers; vectors, such as \
-     biases, count among all tensors only.";
+pub const NOTE: &str = "Compression is the size of whole tensors as f32, divided by the bytes of \
+    the messages of the first worker, without headers around messages. Uncompressed weights count \
+    with their layers; vectors, such as biases, count only among all tensors.";
 
 #[cfg(test)]
 mod tests {

@@ -86,7 +86,7 @@ pub fn quality_over_bytes(runs: &[RunRecord]) -> Chart {
 /// its settings a point.
 pub fn by_rate(runs: &[RunRecord]) -> Chart {
     let metric = metric(runs);
-    let x = ("times less than 32 bits a parameter", Scale::Log);
+    let x = ("times less than 32 bits per parameter", Scale::Log);
     let mut chart = Chart::new("Quality by compression rate", x, lacking_axis(metric), []);
     for group in by_compressor(runs) {
         let method = group[0].compressor.split(':').next().unwrap_or_default();
@@ -163,7 +163,7 @@ fn lacking(metric: Metric, point: Point) -> Point {
 fn lacking_axis(metric: Metric) -> (&'static str, Scale) {
     match metric {
         Metric::Accuracy => ("error (%)", Scale::Linear),
-        Metric::Iou => ("what IoU lacks (%)", Scale::Linear),
+        Metric::Iou => ("100 % − IoU (%)", Scale::Linear),
         Metric::HitRate => ("misses (%)", Scale::Linear),
         Metric::Perplexity => ("perplexity", Scale::Log),
     }

@@ -30,7 +30,7 @@ pub fn lock(folder: &Path) -> Result<Option<File>, TestbedError> {
     let Ok(handle) = File::open(folder) else { return Ok(None) };
     match handle.try_lock() {
         Err(TryLockError::WouldBlock) => Err(TestbedError::Config(format!(
-            "another process writes results to '{}'; wait for its end, or name another folder",
+            "another process writes results to '{}'; wait until it ends, or name another folder",
             folder.display()
         ))),
         _ => Ok(Some(handle)),

@@ -38,7 +38,7 @@ pub fn html(
         page.paragraph(what).list(lines);
     }
     page.section("Quality and traffic").table(&table::traffic(&summary));
-    page.section("Time a step").table(&table::time(&summary)).notes(&table::notes(&summary));
+    page.section("Time per step").table(&table::time(&summary)).notes(&table::notes(&summary));
 
     let over_time = summary.links.iter().map(|&link| figures::quality_over_time(runs, link));
     page.section(&format!("Training time against {}", first.metric.name()))
@@ -58,12 +58,12 @@ pub fn html(
             .notes(&[diagnosis::NOTE.to_owned()])
             .charts(diagnosis::charts(runs).into_iter().map(svg));
     }
-    page.section("To repeat it").code(command).code(&experiment.to_toml()).paragraph(&format!(
-        "{} Data: {} with SHA-256 {}.",
-        provenance(runs),
-        first.data,
-        first.data_checksum,
-    ));
+    let provenance = provenance(runs);
+    let (data, checksum) = (&first.data, &first.data_checksum);
+    page.section("How to repeat the runs")
+        .code(command)
+        .code(&experiment.to_toml())
+        .paragraph(&format!("{provenance} Data: {data} with SHA-256 {checksum}."));
     Ok(page.html())
 }
 
@@ -79,15 +79,18 @@ pub fn verdict(summary: &Summary) -> Vec<String> {
     };
     if !summary.metric.is_fraction() && none.quality.mean >= DIVERGED {
         return vec![
-            "The runs of none diverged, so that no quality is compared with theirs.".to_owned(),
+            "The runs of none diverged, so no quality can be compared with theirs.".to_owned(),
         ];
     }
     let (allowed, within) = tolerance(summary.metric, none);
     let seeds = match summary.seeds() {
-        1 => "with one seed (repeat --seed to see how much seeds differ)".to_owned(),
+        1 => "with one seed (repeat --seed to see the spread over seeds)".to_owned(),
         seeds => format!("in the mean over {seeds} seeds"),
     };
-    let head = format!("Fastest that keep the quality of none, within {within} {seeds}; modelled:");
+    let head = format!(
+        "Fastest compressors that keep the quality of none within {within}, {seeds}; times are \
+         modelled:"
+    );
     let comparison = Comparison { summary, none, allowed };
     let lines = (0..summary.links.len()).map(|link| comparison.line(link));
     std::iter::once(head).chain(lines).collect()
@@ -137,7 +140,7 @@ impl Comparison<'_> {
                 let cost = quality_difference(self.summary.metric, self.difference(row));
                 format!("at {rate}: {best} ({}, {cost})", times((row, speed)))
             }
-            None if kept.is_none() => format!("at {rate}: none, no other is faster"),
+            None if kept.is_none() => format!("at {rate}: none, because no other is faster"),
             None => format!("at {rate}: {best}"),
         }
     }
@@ -165,7 +168,7 @@ fn tolerance(metric: Metric, none: &Row) -> (f64, String) {
 }
 
 /// The text before failed runs.
-pub(crate) const FAILED: &str = "These runs failed, and are in none of the tables and charts:";
+pub(crate) const FAILED: &str = "These runs failed, and are not in the tables and charts:";
 
 /// The smallest speed-up for which a compressor is recommended.
 const WORTHWHILE: f64 = 1.05;
@@ -190,13 +193,13 @@ fn facts(runs: &[RunRecord]) -> Vec<(&'static str, String)> {
         ("optimizer", run.optimizer.to_string()),
         ("learning rate", run.learning_rate.to_string()),
         ("weight decay", run.weight_decay.to_string()),
-        ("norm of gradients", run.clip.map_or("any".to_owned(), |norm| format!("at most {norm}"))),
+        ("gradient norm", run.clip.map_or("any".to_owned(), |norm| format!("at most {norm}"))),
         ("crop and flip", if run.augment == Some(true) { "yes" } else { "no" }.to_owned()),
         ("seeds", seeds.join(", ")),
-        ("time it took", seconds(runs.iter().map(|run| run.seconds).sum())),
+        ("total time", seconds(runs.iter().map(|run| run.seconds).sum())),
     ];
     if run.overlap {
-        facts.push(("overlap", "gradients travel while others are computed".to_owned()));
+        facts.push(("overlap", "gradients are sent while others are computed".to_owned()));
     }
     facts
 }
@@ -236,7 +239,7 @@ mod tests {
             verdict(&summarize(runs, &[Link::mbit(0.1), Link::mbit(1e9)]).unwrap())
         };
         assert!(says(&runs)[1].contains("onebit"));
-        assert!(says(&runs)[2].contains(": none, no other is faster"));
+        assert!(says(&runs)[2].contains(": none, because no other is faster"));
         runs[2].quality -= 0.02;
         assert!(says(&runs)[1].contains(": 3lc, "), "{:?}", says(&runs));
         assert!(
@@ -266,7 +269,7 @@ mod tests {
         let runs = runs.map(|(compressor, seed)| synthetic::run(compressor, seed));
         let summary = summarize(&runs, &[Link::mbit(0.1)]).unwrap();
         assert!(verdict(&summary)[1].contains(": none"));
-        let note = "Compressors with fewer than 2 seeds, which say less: 3lc 1.";
+        let note = "Compressors with fewer than 2 seeds, whose means are less reliable: 3lc 1.";
         assert_eq!(table::notes(&summary).last().unwrap(), note);
         let failure = TestbedError::Config("3lc, seed 2: the loss is NaN".to_owned());
         let (runs, failures) = (runs.to_vec(), vec![failure]);

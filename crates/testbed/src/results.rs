@@ -18,7 +18,7 @@ pub fn read(path: &Path) -> Result<Vec<RunRecord>, TestbedError> {
             let run = serde_json::from_str(line).map_err(|error| error.to_string());
             run.and_then(|run| check_numbers(&run).map(|()| run)).map_err(|reason| {
                 TestbedError::Config(format!(
-                    "{}, line {}: not a run ({}); remove the line, and the run will be repeated",
+                    "{}, line {}: not a run ({}); remove the line to repeat the run",
                     printable(path.display()),
                     at + 1,
                     printable(reason)
@@ -63,12 +63,12 @@ fn check_numbers(run: &RunRecord) -> Result<(), String> {
     }
     let bad = counts.into_iter().find(|(_, value)| !(value.is_finite() && *value >= 0.0));
     if let Some((field, value)) = bad {
-        return Err(format!("{field} is {value}, and it is a number from 0"));
+        return Err(format!("{field} is {value}, but must be a number of at least 0"));
     }
     let qualities = run.evaluations.iter().map(|one| ("the quality of an evaluation", one.quality));
     let bad = qualities.chain([("quality", run.quality)]).find(|(_, value)| !value.is_finite());
     match bad {
-        Some((field, value)) => Err(format!("{field} is {value}, and it is a finite number")),
+        Some((field, value)) => Err(format!("{field} is {value}, but must be a finite number")),
         None => Ok(()),
     }
 }

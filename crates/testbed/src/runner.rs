@@ -140,7 +140,7 @@ fn all_kept(engine: &dyn Engine, own: Result<(), TestbedError>) -> Result<(), Te
     match failed? {
         false => Ok(()),
         true => Err(TestbedError::Config(
-            "the first rank could not store the results; see its own message".to_owned(),
+            "the first rank could not store the results; see the message of that rank".to_owned(),
         )),
     }
 }
@@ -189,7 +189,7 @@ fn same_setup(config: &RunConfig, run: &RunRecord) -> Result<(), TestbedError> {
     match (!same_data).then_some(data).into_iter().chain(settings).next() {
         None => Ok(()),
         Some((what, here, there)) => Err(TestbedError::Config(format!(
-            "the results there were made with {what} {there}, and this would be {here}; give \
+            "the results there were made with {what} {there}, but this run has {here}; give \
              another output folder, or the same settings to continue"
         ))),
     }

@@ -20,9 +20,9 @@ use crate::step_time::{Common, mean_step, without_first};
 const REPETITIONS: u64 = 3;
 
 /// The caption of tables and charts.
-pub const NOTE: &str = "A step is the CPU time of gradient, codec and update in the runs, and the time that as many \
-     bytes take on the first link, measured on a throttled transport with nothing to compress; without the codec's time \
-     it gives the bound.";
+pub const NOTE: &str = "The time of a step is the CPU time of gradient, codec and update in the \
+    runs, plus the time for sending as many bytes over the first link, measured on a throttled \
+    transport without compression. The bound leaves out the time of the codec.";
 
 /// A run's step in parts, in seconds.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,7 +75,9 @@ fn of_run(
 ) -> Result<Scaled, TestbedError> {
     if !run.exchange.facts().sends_own_messages || run.exchange.servers() > 0 {
         let message =
-            "scaling is measured for exchanges in which all ranks send as much".to_owned();
+            "scaling can only be measured for exchanges in which all ranks send equally many \
+             bytes; use all-gather or all-reduce"
+                .to_owned();
         return Err(TestbedError::Config(message));
     }
     let phases = run.exchange.phases(run.workers) as usize;
@@ -115,7 +117,7 @@ fn wire_seconds(
         threads.into_iter().map(join).collect()
     });
     let seconds = seconds
-        .map_err(|error| TestbedError::Config(format!("the wire was not measured: {error}")))?;
+        .map_err(|error| TestbedError::Config(format!("the link was not measured: {error}")))?;
     Ok(seconds.into_iter().fold(0.0, f64::max))
 }
 

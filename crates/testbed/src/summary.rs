@@ -271,7 +271,7 @@ fn compare(row: &mut Row, baseline: Option<&Row>, parameters: f64) {
 fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError> {
     let first = runs[0];
     first.compressor.parse::<CompressionSchedule>().map_err(|error| {
-        TestbedError::Config(format!("{error}; the results are of another version: repeat them"))
+        TestbedError::Config(format!("{error}; another version made the results: repeat the runs"))
     })?;
     if !matches!(first.exchange, Exchange::ParameterServer { .. })
         || first.compressed_parameters == 0

@@ -228,46 +228,47 @@ pub fn notes(summary: &Summary) -> Vec<String> {
     let ratio = match (summary.baseline(), summary.gathered) {
         (Some(_), Some(workers)) => {
             by_all_gather = format!(
-                "Ratios are to the bytes that the runs of none moved, by all-gather as well. An all-reduce of none moves {} \
-                 times fewer: run none with --exchange all-reduce for a fair comparison of bytes and times.",
+                "Ratios compare with the bytes of the runs of none, which also use all-gather. An \
+                 all-reduce of none moves {} times fewer bytes: run none with --exchange \
+                 all-reduce for a fair comparison of bytes and times.",
                 workers as f64 / 2.0
             );
             &by_all_gather
         }
-        (Some(_), None) => "Ratios are to the bytes that the runs of none moved.",
+        (Some(_), None) => "Ratios compare with the bytes of the runs of none.",
         (None, _) => {
-            "Ratios are to 32 bits a parameter, step and direction, computed: none was not run."
+            "Ratios compare with 32 bits per parameter, step and direction, because none was not run."
         }
     };
     let several_seeds = summary.rows.iter().any(|row| row.quality.count > 1);
     let notes = [
         (
             true,
-            "Measured: quality, bytes (per worker, message headers included, counted where they leave \
-             and arrive), and the times of compute, compress and decompress a step, on one core.",
+            "Measured: quality; bytes per worker with message headers, counted where they are sent and received; and \
+             the times of compute, compress and decompress per step, on one core.",
         ),
         (true, ratio),
         (
             true,
-            "Modelled: step times and speed-ups by link, from the measured bytes and times; a link of \
-             that bandwidth joins each worker and each server to the network, computing and sending do \
-             not overlap. The time of compute is the median over all runs of a run's mean, except for compressors that need \
-             gradients of parts of a batch: each of these has its own.",
+            "Modelled: step times and speed-ups on each link, from the measured bytes and times. A link of that \
+             bandwidth connects each worker and each server to the network; computing and sending do not overlap. The \
+             time of compute is the median of the means of all runs; a compressor that needs gradients of parts of a \
+             batch has a compute time of its own.",
         ),
         (
             summary.lacks_servers,
-            "Of servers, bytes count in modelled times; the CPU time they decode, update and encode in was not \
-             recorded in all of these runs.",
+            "The modelled times include the bytes of servers, but not the CPU time in which \
+             servers decode, update and encode, because some of these runs did not record it.",
         ),
         (
             overlaps(summary),
-            "Hidden: of the time in which gradients were encoded, sent, waited for and decoded, the part in which \
-             workers computed on; measured, on the machine and the network of the run.",
+            "Hidden: the part of the communication (encoding, sending, waiting and decoding) during which workers \
+             continued to compute, measured on the machine and the network of the run.",
         ),
         (
             several_seeds,
-            "Quality is mean ± standard deviation over seeds, with the least and the greatest. Differences from none are \
-             taken seed by seed, and their deviation is that of these differences.",
+            "Quality is mean ± standard deviation over seeds [smallest–largest]. Differences from \
+             none are paired by seed, and ± is their standard deviation.",
         ),
     ];
     let said = notes.into_iter().filter(|(said, _)| *said).map(|(_, note)| note.to_owned());
@@ -275,7 +276,9 @@ pub fn notes(summary: &Summary) -> Vec<String> {
     let incomplete: Vec<String> = summary.incomplete().map(incomplete).collect();
     let fewer = (!incomplete.is_empty()).then(|| {
         let (seeds, which) = (summary.seeds(), incomplete.join(", "));
-        format!("Compressors with fewer than {seeds} seeds, which say less: {which}.")
+        format!(
+            "Compressors with fewer than {seeds} seeds, whose means are less reliable: {which}."
+        )
     });
     said.chain(fewer).collect()
 }

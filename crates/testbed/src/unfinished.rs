@@ -75,7 +75,7 @@ pub fn refuse_others(folder: &Path, runs: &[RunConfig]) -> Result<(), TestbedErr
         return Ok(());
     }
     Err(TestbedError::Config(format!(
-        "the unfinished run in '{}' has other settings than these; give the same settings to continue it, or another folder",
+        "the unfinished run in '{}' has other settings; give the same settings to continue it, or another folder",
         folder.display()
     )))
 }
@@ -122,7 +122,7 @@ fn run_with(
     if keeps && !resumes {
         if path.exists() {
             progress.warned(&format!(
-                "the checkpoint '{}' is damaged or of another version, so its run begins again",
+                "the checkpoint '{}' is damaged or has another version, so its run starts again",
                 path.display()
             ));
         }

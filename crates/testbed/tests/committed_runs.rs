@@ -175,7 +175,7 @@ fn committed_runs_repeat_and_the_page_of_marks_is_up_to_date() {
     assert_eq!(first[0].verdict, Verdict::Identical);
     assert_ne!(first[0].before.digest, all[0].before.digest);
     let error = check(runs[..1].to_vec(), None, Some(11), &Threads, &Quiet).unwrap_err();
-    assert!(error.to_string().contains("it has those after 10"), "{error}");
+    assert!(error.to_string().contains("it has digests after 10"), "{error}");
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(found == page(), "results/marks.md is not that of this source; {REMEDY}");
 }
@@ -194,14 +194,14 @@ fn what_cannot_be_repeated_is_not_checked_and_changed_bits_are_explained() {
     let all = check(runs, None, None, &Threads, &Quiet).unwrap();
     let says = [
         "not checked: with 'server:mode=async' workers do not wait",
-        "not checked: the data set 'digits' here has another checksum",
+        "not checked: the checksum of the data set 'digits' differs",
         "not checked: ",
         "same figures, other bits (other model)",
-        "differs (no marks recorded; made by 0.1.0",
+        "differs (no marks were recorded; made by 0.1.0",
     ];
     for (one, says) in all.iter().zip(says) {
         assert!(one.verdict.to_string().starts_with(says), "{}", one.verdict);
     }
-    let expected = "0 identical, 0 with other bytes, 1 with the same figures and other bits, 1 that differ, 3 not checked.";
+    let expected = "0 identical, 0 with other bytes, 1 with the same figures but other bits, 1 that differ, 3 not checked.";
     assert_eq!(summary(&all), expected);
 }

@@ -96,10 +96,10 @@ impl Checkpoint {
             compared.map_err(|error| called(&key, error))?;
         }
         let record = serde_json::from_slice(record_of(&state)?)
-            .map_err(|error| StateError::Damaged(format!("its record: {error}")))?;
+            .map_err(|error| StateError::Damaged(format!("the record: {error}")))?;
         let step = state.number("step")?;
         if step > config.steps {
-            return Err(damaged(&format!("it is of step {step} of {}", config.steps)));
+            return Err(damaged(&format!("it is from step {step} of {}", config.steps)));
         }
         Ok(Self { step, record, saved_by: saved_by(&state)?, state })
     }
@@ -182,7 +182,7 @@ fn check_complete(state: &State) -> Result<(), StateError> {
         let reason = match state.number(&saved_at(rank)) {
             Ok(at) if there && at == step => continue,
             Ok(at) if there => {
-                format!("it is of step {step}, and the state of worker {rank} of step {at}")
+                format!("it is from step {step}, but the state of worker {rank} is from step {at}")
             }
             _ => format!("it is incomplete: the state of worker {rank} of {workers} is missing"),
         };

@@ -231,9 +231,9 @@ impl Growth {
             self.told[index] = true;
             let (first, then) = past[past.len() / 4];
             warnings.push(format!(
-                "step {}: the residual of {} grows without bound: 95 % of it were below {then:.1e} after step \
-                 {first}, and are below {:.1e} now; send more (a larger fraction, smaller bins) or lower the \
-                 learning rate",
+                "step {}: the residual of {} grows without bound: 95 % of its elements were below \
+                 {then:.1e} after step {first}, and are below {:.1e} now; send more (a larger \
+                 fraction, smaller bins) or lower the learning rate",
                 diagnosis.step, self.names[index], layer.residual
             ));
         }

@@ -97,7 +97,7 @@ impl Attempt {
         let config = config_for(&self.config, workers);
         validate(&config)?;
         let step = checkpoint.as_ref().map_or(0, |saved| saved.step);
-        let on = format!("the run goes on from step {step} with {workers} workers");
+        let on = format!("the run continues from step {step} with {workers} workers");
         observer.warned(&match loss {
             Some((rank, error)) => format!("rank {rank} is lost ({error}); {on}"),
             None => on,
@@ -137,7 +137,8 @@ pub(crate) fn check_fewer(config: &RunConfig) -> Result<(), TrainError> {
     (least..config.workers).try_for_each(|workers| {
         check_attempt(&config_for(config, workers)).map_err(|error| {
             TrainError::Config(format!(
-                "min_workers={least}, and {workers} workers could not go on: {error}; give another min_workers"
+                "with min_workers={least}, the run might have to continue with {workers} workers, \
+                 but cannot: {error}; give another min_workers"
             ))
         })
     })

@@ -30,7 +30,7 @@ pub enum TrainError {
     Servers(ExchangeError),
     /// A loss or a gradient is not finite.
     #[error(
-        "{what}: the run diverged; lower the learning rate, warm it up, compress less, or remove ef=on"
+        "{what}: the run diverged; lower the learning rate, warm up, compress less, or remove ef=on"
     )]
     Diverged {
         /// The value that is not finite, with its place and step.
@@ -53,7 +53,7 @@ pub enum TrainError {
         saved: Option<PathBuf>,
     },
     /// A checkpoint cannot be written.
-    #[error("cannot save the checkpoint {}: {source}; choose another place with --save", .path.display())]
+    #[error("cannot save the checkpoint {}: {source}; choose another path with --save", .path.display())]
     Save {
         /// The path of the file.
         path: PathBuf,

@@ -66,9 +66,9 @@ impl Estimate {
         let [total, each, activations, available] =
             [self.total(), each, activations, available].map(gigabytes);
         Err(TrainError::Config(format!(
-            "the run takes about {total} of memory ({workers} × {each} for model, optimizer, residuals and batch of a worker, and \
-             {activations} for activations of a batch of {}), and {available} are available; use fewer workers, a smaller batch or \
-             a smaller model",
+            "the run takes about {total} of memory ({workers} × {each} for the model, optimizer, residuals and batch \
+             of a worker, and {activations} for activations of a batch of {}), but only {available} are available; use \
+             fewer workers, a smaller batch or a smaller model",
             config.batch
         )))
     }

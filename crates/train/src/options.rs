@@ -51,8 +51,8 @@ impl RunOptions {
         match rotation::other_file(path).map_err(failed)? {
             None => Ok(()),
             Some(other) => Err(TrainError::Config(format!(
-                "'{}' is not a checkpoint, and saving to '{}' could replace or remove it; choose another place with \
-                 --save, or remove it",
+                "'{}' is not a checkpoint, and saving to '{}' could replace or remove it; choose \
+                 another path with --save, or remove the file",
                 other.display(),
                 path.display()
             ))),

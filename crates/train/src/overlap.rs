@@ -28,38 +28,39 @@ fn obstacles(config: &RunConfig) -> [(bool, String); 8] {
         (
             !config.model.finishes_by_layer(),
             format!(
-                "all gradients of {} become known at once; take a gpt or a model of images",
+                "{} computes all gradients at once; use a gpt or a model of images",
                 config.model
             ),
         ),
         (
             !config.exchange.facts().averages_groups,
             format!(
-                "'{}' needs all gradients of a step at once; take all-reduce, all-gather or scatter-reduce",
+                "'{}' needs all gradients of a step at once; use all-reduce, all-gather or scatter-reduce",
                 config.exchange
             ),
         ),
         (
             config.send != Payload::Gradients,
-            format!("{} are known when a round is over; send gradients", config.send),
+            format!("{} are known only at the end of a round; send gradients", config.send),
         ),
         (
             config.participation < 1.0 || config.dropout > 0.0,
-            "every worker must take part in every round; leave participation at 1 and dropout at 0"
+            "it needs every worker in every round; leave participation at 1 and dropout at 0"
                 .to_owned(),
         ),
         (
             config.compressor.has_budget(),
-            "a budget is kept by sending less often; give a compressor and its ratio".to_owned(),
+            "a budget is met by sending less often; give a compressor and its ratio".to_owned(),
         ),
         (
             config.clip.is_some(),
-            "the norm of a gradient is known when all of it is; give --clip off".to_owned(),
+            "the norm of a gradient is known only when the whole gradient is; give --clip off"
+                .to_owned(),
         ),
         (config.l1 > 0.0, "the ℓ1 penalty is added to whole gradients; leave l1 at 0".to_owned()),
         (
             config.svrg > 0,
-            "variance reduction takes two backward passes for a gradient; leave svrg at 0"
+            "variance reduction needs two backward passes for each gradient; leave svrg at 0"
                 .to_owned(),
         ),
     ]
@@ -70,12 +71,14 @@ pub(crate) fn check_rounds(config: &RunConfig, rounds: &Rounds) -> Result<(), Tr
     if !config.overlap || rounds.longest() <= 1 {
         return Ok(());
     }
-    refuse("a round of several steps sends their sum; leave out every, or give every=1")
+    refuse(
+        "a round of several steps sends the sum of their gradients; leave out every, or give every=1",
+    )
 }
 
 fn refuse<R>(what: &str) -> Result<R, TrainError> {
-    let begins = "with overlap, gradients are sent while others are still being computed";
-    Err(TrainError::Config(format!("{begins}, and {what}, or leave overlap off")))
+    let begins = "overlap sends gradients while others are still being computed";
+    Err(TrainError::Config(format!("{begins}, but {what}, or leave overlap off")))
 }
 
 /// The groups in which tensors are exchanged; `None` without overlap.

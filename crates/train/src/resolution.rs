@@ -134,12 +134,12 @@ impl<'a> Resolution<'a> {
 /// The compressor of each tensor at each step, and the ends of rounds.
 fn policy_of(config: &RunConfig, tensors: &[Tensor]) -> Result<(Policy, Rounds), TrainError> {
     if config.compressor.has_budget() && !config.rules.is_empty() {
-        let reason = "a budget is divided among tensors of one compressor; give no rules beside it";
+        let reason = "a budget is divided among the tensors of one compressor; leave out the rules";
         return Err(TrainError::Config(reason.to_owned()));
     }
     if config.compressor.has_budget() && !config.exchange.facts().sends_own_messages {
         return Err(TrainError::Config(format!(
-            "a budget needs an exchange whose bytes follow from those of the messages, and '{}' sends sums that grow, or \
+            "a budget counts the bytes of messages, but '{}' also sends sums that grow, or \
              uncompressed gradients inside a node; use all-gather, scatter-reduce or server",
             config.exchange
         )));
@@ -165,8 +165,8 @@ fn policy_of(config: &RunConfig, tensors: &[Tensor]) -> Result<(Policy, Rounds),
     });
     let push = schedule.map_err(|error| TrainError::Config(error.to_string()))?;
     if !push.later.is_empty() && config.backups() > 0 {
-        let reason = "with backup workers ranks pass from one compressor of a schedule to the next at \
-                      different times; give backup=0, or one compressor throughout";
+        let reason = "with backup workers, ranks reach the next compressor of a schedule at \
+            different times; give backup=0, or one compressor throughout";
         return Err(TrainError::Config(reason.to_owned()));
     }
     let rounds = Rounds::new(&push, config.steps);

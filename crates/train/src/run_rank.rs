@@ -45,7 +45,8 @@ pub fn run_rank(
     transport: Box<dyn Transport>,
 ) -> Result<Option<RunRecord>, TrainError> {
     if config.min_workers.is_some() {
-        let reason = "min_workers needs a function that connects the ranks that are left; call run_elastic_rank";
+        let reason =
+            "min_workers needs a function that connects the remaining ranks; call run_elastic_rank";
         return Err(TrainError::Config(reason.to_owned()));
     }
     let mut transport = Some(transport);
@@ -152,7 +153,9 @@ fn check_enough(config: &RunConfig, workers: usize, error: &TrainError) -> Resul
     if config.min_workers.is_none_or(|least| workers >= least) {
         return Ok(());
     }
-    Err(TrainError::Config(format!("{error}; {workers} workers are left, fewer than min_workers")))
+    Err(TrainError::Config(format!(
+        "{error}; only {workers} workers are left, fewer than min_workers"
+    )))
 }
 
 /// The number of this rank in the attempt before, and the number of ranks there.
@@ -226,7 +229,9 @@ fn share_failure(
     let mut left = Vec::new();
     for (peer, message) in messages.iter().enumerate() {
         let Some((former, reason)) = message.split_first_chunk() else {
-            return Err(TrainError::Config(format!("rank {peer} does not say which rank it was")));
+            return Err(TrainError::Config(format!(
+                "rank {peer} does not say which rank it was before"
+            )));
         };
         if !reason.is_empty() && own.is_none() {
             let reason = String::from_utf8_lossy(reason);
@@ -269,7 +274,8 @@ fn check_size(config: &RunConfig, ranks: usize) -> Result<(), TrainError> {
         return Ok(());
     }
     Err(TrainError::Config(format!(
-        "'{}' with {} workers takes {needed} ranks, and {ranks} were started; give as many ranks, or workers",
+        "'{}' with {} workers needs {needed} ranks, but {ranks} were started; start {needed} \
+         ranks, or change the number of workers",
         config.exchange, config.workers
     )))
 }
@@ -322,7 +328,8 @@ impl Start {
         match (self, loss) {
             (Self::At(checkpoint), _) => Ok(Some(checkpoint)),
             (Self::Lost, Some((_, error))) => Err(TrainError::Config(format!(
-                "{error}; the state of the run was with that rank: name a file with --save that all ranks can read"
+                "{error}; that rank kept the state of the run: next time, name a file with --save \
+                 that all ranks can read"
             ))),
             _ => Ok(None),
         }
@@ -357,8 +364,8 @@ fn refuse_other_file(config: &RunConfig, options: &RunOptions) -> Result<(), Tra
     match options.save.as_ref().filter(there).filter(|_| config.min_workers.is_some()) {
         None => Ok(()),
         Some(save) => Err(TrainError::Config(format!(
-            "{} is there already: with min_workers the run could resume from it after a loss; remove it, resume from \
-             it, or name another file with --save",
+            "{} exists already, and with min_workers the run could resume from it after a loss; \
+             remove it, resume from it, or name another file with --save",
             save.path.display()
         ))),
     }

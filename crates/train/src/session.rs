@@ -44,7 +44,7 @@ pub(crate) fn read_checkpoint(
     let skipped = |path: &Path, error: &StateError| {
         let path = path.display();
         observer.warned(&format!(
-            "the checkpoint {path} cannot be used ({error}); resuming from the one before it"
+            "the checkpoint {path} cannot be used ({error}); resuming from the previous checkpoint"
         ));
     };
     Checkpoint::read(path, config, skipped)
@@ -246,7 +246,7 @@ impl Session<'_> {
                 }
                 Event::Refused(workers, error) => self
                     .observer
-                    .warned(&format!("the run cannot go on with {workers} workers: {error}")),
+                    .warned(&format!("the run cannot continue with {workers} workers: {error}")),
                 Event::Saved(point, state) => {
                     let Some(state) = states.add(point, rank, *state) else { continue };
                     let SavePoint { step, to_file } = point;

@@ -91,13 +91,13 @@ pub(crate) fn check(config: &RunConfig) -> Result<(), TrainError> {
     let everyone = config.participation == 1.0 && config.dropout == 0.0;
     let conditions = [
         (config.data.task().is_of_images(), "a fixed set of training images"),
-        (!config.augments(), "images as they are: leave augmentation off"),
-        (config.send == Payload::Gradients, "gradients to be sent"),
+        (!config.augments(), "images without augmentation: leave augment off"),
+        (config.send == Payload::Gradients, "gradients: give --send gradients"),
         (everyone, "every worker in every round"),
         (config.exchange.servers() == 0, "an exchange without servers"),
         (
             config.clip.is_none(),
-            "no clipping, which would bound their correction instead: leave out --clip",
+            "gradients without clipping, which would bound their correction instead: leave out --clip",
         ),
     ];
     conditions.into_iter().try_for_each(|(holds, what)| needs(holds, what))

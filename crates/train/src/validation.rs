@@ -20,8 +20,8 @@ pub(crate) fn validate(config: &RunConfig) -> Result<(), TrainError> {
     let alike = config.exchange.keeps_replicas_identical();
     if config.send == Payload::Weights && !alike {
         return Err(TrainError::Config(format!(
-            "weights are averaged over all workers at once, and '{}' applies those of each as they come; give \
-             send=updates, or another exchange",
+            "weights are averaged over all workers at once, but '{}' applies the weights of each \
+             worker as they arrive; give send=updates, or another exchange",
             config.exchange
         )));
     }
@@ -40,8 +40,8 @@ fn check_min_workers(config: &RunConfig) -> Result<(), TrainError> {
         return Ok(());
     }
     Err(TrainError::Config(format!(
-        "min_workers does not work with '{exchange}': leaders' residuals cannot be redistributed, and with backup or \
-         asynchronous workers ranks are at different steps; take another exchange"
+        "min_workers does not work with '{exchange}': residuals of leaders cannot be redistributed, and with backup or \
+         asynchronous workers ranks are at different steps; use another exchange"
     )))
 }
 
@@ -49,20 +49,21 @@ fn check_min_workers(config: &RunConfig) -> Result<(), TrainError> {
 fn check_outer(config: &RunConfig) -> Result<(), TrainError> {
     let reason = match config.outer {
         None if config.outer_rate != 1.0 => {
-            "the outer learning rate is that of an outer optimizer; give --outer, such as nesterov"
+            "an outer learning rate needs an outer optimizer; give --outer, for example --outer nesterov"
                 .to_owned()
         }
         Some(_) if config.send != Payload::Updates => format!(
-            "an outer optimizer applies the updates of local steps, and {} are sent; give --send updates, or no --outer",
+            "an outer optimizer applies the updates of local steps, but {} are sent; give --send \
+             updates, or no --outer",
             config.send
         ),
         Some(outer) if !outer.exchanges_gradients() => format!(
-            "the outer optimizer {outer} would exchange its momentum, and it is given the mean update; leave out \
-             exchange=momentum"
+            "the outer optimizer {outer} would exchange its momentum, but it applies a mean \
+             update; leave out exchange=momentum"
         ),
         Some(outer) if !config.exchange.keeps_replicas_identical() => format!(
-            "the outer optimizer {outer} applies the mean of all workers, and '{}' applies the update of each as it \
-             comes; give another exchange",
+            "the outer optimizer {outer} applies the mean of all workers, but '{}' applies the \
+             update of each worker as it arrives; give another exchange",
             config.exchange
         ),
         _ => return Ok(()),
@@ -110,13 +111,13 @@ fn check_weights(config: &RunConfig, spec: &Spec) -> Result<(), TrainError> {
     }
     if spec.entry().sparse {
         return Err(TrainError::Config(format!(
-            "weights are sent whole, and '{spec}' sends few elements; give send=updates, or a quantizer"
+            "weights are sent whole, but '{spec}' sends few elements; give send=updates, or a quantizer"
         )));
     }
     if spec.own_memory(false).is_some() {
         return Err(TrainError::Config(format!(
-            "weights are averaged as they are, and '{spec}' has a memory that is made for gradients; leave out momentum and \
-             ef=ef21, or send gradients or updates"
+            "weights are averaged without a memory, but '{spec}' has a memory for gradients; \
+             leave out momentum and ef=ef21, or send gradients or updates"
         )));
     }
     Ok(())
@@ -134,14 +135,14 @@ fn check_squares(config: &RunConfig, spec: &Spec) -> Result<(), TrainError> {
             config.optimizer
         )
     } else if config.svrg > 0 {
-        "variance reduction (svrg) sends differences; leave svrg at 0".to_owned()
+        "variance reduction (svrg) sends differences of gradients; leave svrg at 0".to_owned()
     } else if config.overlap {
         "each part has a backward pass of its own; leave overlap off".to_owned()
     } else {
         return Ok(());
     };
     Err(TrainError::Config(format!(
-        "'{spec}' compares a gradient with the squares of its parts, and {reason}, or take another compressor"
+        "'{spec}' compares a gradient with the squares of its parts, but {reason}, or use another compressor"
     )))
 }
 
@@ -149,17 +150,20 @@ fn check_squares(config: &RunConfig, spec: &Spec) -> Result<(), TrainError> {
 /// or change their number.
 fn check_budget(config: &RunConfig) -> Result<(), TrainError> {
     let uncounted = [
-        (config.svrg > 0, "variance reduction sends snapshots' gradients, too: leave svrg at 0"),
-        (config.median_clip, "clipping to the median sends norms, too: leave median_clip off"),
+        (
+            config.svrg > 0,
+            "variance reduction also sends the gradients of snapshots: leave svrg at 0",
+        ),
+        (config.median_clip, "clipping to the median also sends norms: leave median_clip off"),
         (
             config.min_workers.is_some(),
-            "it chooses the compressor for this number of workers: leave min_workers off",
+            "the budget sets the compressor for this number of workers: leave min_workers off",
         ),
     ];
     match uncounted.iter().find(|(is_set, _)| config.compressor.has_budget() && *is_set) {
         None => Ok(()),
         Some((_, reason)) => Err(TrainError::Config(format!(
-            "'{}' is a budget of bytes, and {reason}, or give a compressor without a budget",
+            "'{}' has a budget of bytes, but {reason}, or give a compressor without a budget",
             config.compressor
         ))),
     }
@@ -194,8 +198,8 @@ pub(crate) fn warning(config: &RunConfig) -> Option<String> {
     let twice = config.optimizer.has_momentum() || config.send.is_local();
     (spec.applies_momentum() && twice).then(|| {
         format!(
-            "'{spec}' has the momentum in its memory already, and what it compresses has been through an \
-             optimizer with momentum or through local steps; give --optimizer sgd with gradients, or momentum=0"
+            "'{spec}' already applies momentum in its memory, but it compresses the output of an optimizer with \
+             momentum or of local steps; give --optimizer sgd with gradients, or momentum=0"
         )
     })
 }

@@ -106,6 +106,8 @@ pub(super) fn checkpoints(trial: &mut Trial) -> Result<(), String> {
     let ended = trial.gradwire(&[&settings[..], &words("--resume run.state")].concat())?;
     match ended.digest {
         Some(found) if found == digest => Ok(()),
-        found => Err(format!("the older checkpoint leads to {found:?}, not {digest}")),
+        found => {
+            Err(format!("the older checkpoint gives the digest {found:?} instead of {digest}"))
+        }
     }
 }

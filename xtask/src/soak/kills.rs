@@ -66,7 +66,7 @@ fn conclude(trial: &mut Trial, run: &Reference) -> Result<(), String> {
     }
     match ended.digest {
         Some(digest) if digest == run.digest => Ok(()),
-        digest => Err(format!("the digest is {digest:?}, not {}", run.digest)),
+        digest => Err(format!("the digest is {digest:?} instead of {}", run.digest)),
     }
 }
 
@@ -90,7 +90,7 @@ pub(super) fn threads(trial: &mut Trial) -> Result<(), String> {
             Some(0) => {}
             None if sent.iter().any(|sent| status.to_string().starts_with(sent)) => {}
             Some(130) if !said.contains("run.state") || trial.has("run.state") => {}
-            Some(130) => return Err("it promised a checkpoint and left none".to_owned()),
+            Some(130) => return Err("it reported a checkpoint but left none".to_owned()),
             _ => return Err(format!("after {name} it ended with {status}: {}", said.trim())),
         }
     }
@@ -163,5 +163,8 @@ fn interrupt(
     if ranks.is_empty() && !said.contains("panicked") {
         return Ok(());
     }
-    Err(format!("{} ranks were left {patience:?} after {name}, or panicked: {said}", ranks.len()))
+    Err(format!(
+        "{} ranks were still running {patience:?} after {name}, or panicked: {said}",
+        ranks.len()
+    ))
 }

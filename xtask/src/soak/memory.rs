@@ -43,11 +43,11 @@ pub(super) fn grows(trial: &mut Trial) -> Result<(), String> {
         let count =
             ended.said.rsplit_once("stopped after ").and_then(|(_, rest)| rest.split(' ').next());
         let steps: u64 =
-            count.and_then(|count| count.parse().ok()).ok_or("it did not say its steps")?;
+            count.and_then(|count| count.parse().ok()).ok_or("it did not report its steps")?;
         let limit = before + MARGIN + STEP * steps;
         if after > limit {
             return Err(format!(
-                "memory grew from {before} to {after} bytes in {steps} steps; {limit} were expected"
+                "memory grew from {before} to {after} bytes in {steps} steps; at most {limit} bytes were expected"
             ));
         }
         return Ok(());

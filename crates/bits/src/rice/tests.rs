@@ -253,7 +253,7 @@ fn malformed_parts_are_refused() {
         for lane in [0, 1] {
             let mut longer = parts.clone();
             longer[lane].0.push(0);
-            let more = DecodeError::Corrupt("a part has more bytes than its code");
+            let more = DecodeError::Corrupt("bytes follow the code of a part");
             assert_eq!(decode_both(&longer, 4), Err(more), "{cut}");
             let mut shorter = parts.clone();
             if shorter[lane].0.pop().is_some() {

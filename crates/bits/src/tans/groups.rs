@@ -108,7 +108,7 @@ pub fn split(
     if behind == 0 {
         Ok(())
     } else {
-        Err(DecodeError::Corrupt("a symbol behind the last is not 0"))
+        Err(DecodeError::Corrupt("the padding after the last symbol is not zero"))
     }
 }
 

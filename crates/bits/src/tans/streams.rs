@@ -10,7 +10,8 @@ use crate::kernels::{Entries, decode_states, encode_states, join_entries};
 use crate::quarters::{LENGTHS, STREAMS, put_lengths, quarters_mut, starts};
 use crate::{BitReader, DecodeError};
 
-const NOT_WHOLE: DecodeError = DecodeError::Corrupt("a tANS stream does not end with its symbols");
+const NOT_WHOLE: DecodeError =
+    DecodeError::Corrupt("a tANS stream does not end after its last symbol");
 
 impl Code {
     /// Appends the symbols in four streams. Symbols without states, or outside the alphabet, are

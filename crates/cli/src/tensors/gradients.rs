@@ -27,7 +27,7 @@ pub(crate) fn retain(steps: &mut [Vec<Named>]) -> Result<(), Failure> {
     }
     let Some(left_out) = left_out.text() else { return Ok(()) };
     if kept.contains(&true) {
-        let what = "Left out, as they are no finite float32, float16 or bfloat16";
+        let what = "Left out, because they are not finite float32, float16 or bfloat16";
         output::note(format!("{what}: {left_out}."));
         return Ok(());
     }

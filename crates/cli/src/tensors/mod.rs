@@ -38,7 +38,7 @@ impl Format {
             _ => "give a .npy or a .safetensors file",
         };
         Err(Failure::Input(format!(
-            "'{}' is no .npy or .safetensors file; {remedy}",
+            "'{}' is not a .npy or .safetensors file; {remedy}",
             path.display()
         )))
     }
@@ -66,7 +66,7 @@ pub(crate) fn write(format: Format, contents: &Contents) -> Result<Vec<u8>, Fail
     match (format, contents.tensors.as_slice()) {
         (Format::Npy, [tensor]) => npy::write(tensor).map_err(Failure::Input),
         (Format::Npy, tensors) => Err(Failure::Input(format!(
-            "a .npy file holds one tensor, and there are {}; write to a .safetensors file",
+            "a .npy file holds one tensor, but there are {}; write to a .safetensors file",
             tensors.len()
         ))),
         (Format::Safetensors, _) => safetensors::write(contents).map_err(Failure::Input),

@@ -36,7 +36,7 @@ pub(super) fn descr(element: ElementType) -> Option<&'static str> {
 /// Reads the array in `bytes` as a tensor called `name`.
 pub(super) fn read(bytes: &[u8], name: &str) -> Result<Named, String> {
     let (header, data) =
-        split(bytes).ok_or("this is no .npy file, or only the start of one; copy it again")?;
+        split(bytes).ok_or("this is not a .npy file, or only the start of one; copy it again")?;
     let element = element(field(&header, "descr")?)?;
     let shape = shape(field(&header, "shape")?)?;
     if field(&header, "fortran_order")?.starts_with("True") && shape.len() > 1 {
@@ -76,7 +76,7 @@ fn element(field: &str) -> Result<ElementType, String> {
     }
     let reason = match descr.trim_start_matches(['<', '>', '|', '=']).chars().next() {
         Some('O') => "are Python objects; convert the array to numbers (numpy: a.astype('<f4'))",
-        Some('S' | 'U' | 'a') => "are texts; a tensor has numbers",
+        Some('S' | 'U' | 'a') => "are text; a tensor has numbers",
         Some('M' | 'm') => "are times; save them as numbers (numpy: a.view('<i8'))",
         Some('V') => {
             "are raw bytes, as NumPy saves bfloat16 and float8; save the array as float32 (numpy: a.astype('<f4')), or in a \
@@ -229,7 +229,7 @@ mod tests {
         assert!(with("<f4", "False", "(4611686018427387904, 8)", 8).contains("does not fit"));
         assert!(with("<f4", "False", "(99999999999999999999,)", 8).contains("dimension"));
         assert!(with("<f4", "False", "3", 12).contains("dimension"));
-        assert!(read(b"not numpy", "x").unwrap_err().contains("no .npy"));
+        assert!(read(b"not numpy", "x").unwrap_err().contains("not a .npy"));
         let whole = file("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }\n", &[0; 4]);
         for len in 0..whole.len() {
             assert!(read(&whole[..len], "x").is_err(), "{len}");

@@ -51,7 +51,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, String> {
         Some(reason) => reason,
         None => {
             let error = printable(error);
-            format!("this is no .safetensors file ({error}); copy it again")
+            format!("this is not a .safetensors file ({error}); copy it again")
         }
     };
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(refused)?;
@@ -77,7 +77,7 @@ fn unknown_type(bytes: &[u8]) -> Option<String> {
     entries.iter().filter(|(name, _)| *name != METADATA).find_map(|(name, entry)| {
         let kind = entry.get("dtype")?;
         let known = serde_json::from_value::<Kind>(kind.clone()).is_ok();
-        (!known).then(|| unknown(name, kind.as_str().unwrap_or("that is no text")))
+        (!known).then(|| unknown(name, kind.as_str().unwrap_or("that is not text")))
     })
 }
 
@@ -96,14 +96,14 @@ pub(super) fn write(contents: &Contents) -> Result<Vec<u8>, String> {
     for name in tensors.iter().map(|named| named.tensor.name()) {
         if name == METADATA {
             return Err(format!(
-                "a tensor is called '{METADATA}', which .safetensors files reserve; write it to a .npy file"
+                "a tensor has the name '{METADATA}', which .safetensors files reserve; write it to a .npy file"
             ));
         }
         if !names.insert(name) {
             let name = printable(name);
             return Err(format!(
-                "several tensors are called '{name}', and a .safetensors file holds one of a name; compress them to \
-                 separate files"
+                "several tensors have the name '{name}', but names in a .safetensors file are \
+                 unique; compress the tensors to separate files"
             ));
         }
     }
@@ -145,8 +145,8 @@ fn with_metadata(mut file: Vec<u8>, metadata: &Metadata) -> Result<Vec<u8>, Stri
     header.resize(header.len().next_multiple_of(8), b' ');
     if header.len() > LONGEST_HEADER {
         return Err(format!(
-            "the names, shapes and metadata take {} bytes, and a .safetensors file has {LONGEST_HEADER} for them; use \
-             shorter ones",
+            "the names, shapes and metadata take {} bytes, but a .safetensors file has room for \
+             {LONGEST_HEADER}; use shorter names or metadata",
             header.len()
         ));
     }
@@ -207,7 +207,7 @@ mod tests {
             let one = |name: &&str| named(name, &[1], Values::F32(vec![1.0]));
             write(&contents(names.iter().map(one).collect(), None)).unwrap_err()
         };
-        assert!(file(&["a", "b", "a"]).contains("several tensors are called 'a'"));
+        assert!(file(&["a", "b", "a"]).contains("several tensors have the name 'a'"));
         assert!(file(&["__metadata__"]).contains("reserve"));
     }
 
@@ -217,6 +217,6 @@ mod tests {
         let file = [&(header.len() as u64).to_le_bytes(), &header[..], &[0]].concat();
         let error = read(&file).unwrap_err();
         assert!(error.contains("'ids'") && error.contains("type I4"), "{error}");
-        assert!(read(b"nonsense").unwrap_err().contains("no .safetensors"));
+        assert!(read(b"nonsense").unwrap_err().contains("not a .safetensors"));
     }
 }

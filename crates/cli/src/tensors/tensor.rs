@@ -143,7 +143,9 @@ fn widened(patterns: &[u16], convert: fn(&[u16], &mut [f32])) -> Vec<f32> {
 pub(super) fn reserve<T>(list: &mut Vec<T>, len: usize) -> Result<(), String> {
     list.try_reserve_exact(len).map_err(|_| {
         let bytes = len.saturating_mul(size_of::<T>());
-        format!("there is not enough memory for {bytes} bytes; free some, or use a larger machine")
+        format!(
+            "there is not enough memory for {bytes} bytes; free some memory, or use a larger machine"
+        )
     })
 }
 

@@ -15,38 +15,38 @@ use crate::output;
 use crate::progress::TrialBar;
 use crate::tensors::{self, Named, gradients};
 
-/// Predict from recorded gradients whether compression pays, and which.
+/// Predict step times on a link from recorded gradients, and recommend a compressor or none.
 ///
 /// Runs every compressor on the gradients and measures bytes, CPU time and the error that remains
-/// after error feedback. From these and --step-ms it computes the time of a step on each link.
-/// Gradients are assumed to become ready in reverse order of their names. gradwire.torch.advise
+/// after error feedback. From these and --step-ms it computes the time of a step on each link. It
+/// assumes that gradients become ready in reverse order of their names. gradwire.torch.advise
 /// records the gradients and times of a PyTorch model automatically.
 #[derive(Debug, Args)]
 pub(crate) struct Advise {
-    /// The gradients of a step, as .safetensors; give a file for each of several consecutive steps.
-    /// Tensors other than finite float32, float16 or bfloat16 are left out
+    /// The gradients of a step, as .safetensors; give one file per step for several consecutive
+    /// steps. Tensors other than finite float32, float16 or bfloat16 are left out
     #[arg(required = true, value_name = "FILE")]
     gradients: Vec<PathBuf>,
-    /// Ranks of the run
+    /// Number of ranks of the run
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=65_536))]
     ranks: u32,
-    /// The time of a training step of one rank, without any exchange
+    /// The time of a training step of one rank, without communication
     #[arg(long, value_name = "MS")]
     step_ms: f64,
-    /// The part of a step that is the backward pass, which hides communication [default: two
-    /// thirds]
+    /// The time of the backward pass within a step, which hides communication [default: two thirds
+    /// of the step]
     #[arg(long, value_name = "MS")]
     backward_ms: Option<f64>,
     /// Each rank's link, such as 100mbit or 1gbit/2ms with a latency; repeat it for several
     #[arg(long = "link", required = true, value_name = "LINK", value_parser = parse_link)]
     links: Vec<Link>,
-    /// The optimizer, such as adamw or sgd; error feedback harms adaptive ones more
+    /// The optimizer, such as adamw or sgd; error feedback harms adaptive optimizers more
     #[arg(long, value_name = "NAME", default_value = "adam", value_parser = optimizer)]
     optimizer: OptimizerFamily,
-    /// A compressor to try; repeat it for several [default: fourteen of all kinds]
+    /// A compressor to try; repeat it for several [default: fourteen of different kinds]
     #[arg(long = "compressor", value_name = "SPEC")]
     compressors: Vec<Spec>,
-    /// Compression has no core of its own and delays the backward pass
+    /// Assume that compression has no core of its own and delays the backward pass
     #[arg(long)]
     no_spare_core: bool,
     /// Print JSON
@@ -129,7 +129,7 @@ impl Advise {
         for (path, step) in self.gradients.iter().zip(&steps) {
             if !step.iter().map(|named| &named.tensor).eq(&first) {
                 return Err(Failure::Input(format!(
-                    "'{}' has other tensors than '{}'; give the gradients of one model",
+                    "'{}' and '{}' have different tensors; give the gradients of one model",
                     path.display(),
                     self.gradients[0].display()
                 )));
@@ -144,7 +144,7 @@ impl Advise {
         let backward = self.backward_ms.map_or(2.0 / 3.0 * seconds, |ms| ms / 1e3);
         if !(backward >= 0.0 && backward <= seconds) {
             return Err(Failure::Input(format!(
-                "a backward pass of {} ms is no part of a step of {} ms",
+                "a backward pass of {} ms is not part of a step of {} ms; give a time above 0 and below --step-ms",
                 1e3 * backward,
                 self.step_ms
             )));

@@ -10,33 +10,33 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::{interrupt, output};
 
-/// Measure compress and decompress-add speed beside the bound set by memory, on one core or
-/// several.
+/// Measure compression and decompression speed beside the speed that memory allows, on one or
+/// several cores.
 ///
-/// GB/s are 10⁹ bytes of float32 input a second. The bound is the speed of only moving the bytes
-/// that a method must move: all of them at copy bandwidth, or the read ones at read bandwidth,
-/// whichever is slower. Both are measured at the same time. Build with --release, or the figures
-/// mean nothing.
+/// Decompression includes adding to the result. GB/s are 10⁹ bytes of float32 input per second. The
+/// bound is the speed of only moving the bytes that a method must move: all bytes at copy
+/// bandwidth, or the bytes that are read at read bandwidth, whichever is slower. Both bandwidths are
+/// measured at the same time. Use a --release build; otherwise the figures mean nothing.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// A compressor; repeat it for several [default: every registered one]
+    /// A compressor; repeat it for several [default: all]
     #[arg(long = "compressor", value_name = "SPEC")]
     compressors: Vec<Spec>,
-    /// Measure the entropy codes alone, in symbols a second
+    /// Measure only the entropy codes, in symbols per second
     #[arg(long, conflicts_with = "compressors")]
     codes: bool,
-    /// Measure this many threads that share one tensor, and a group of 16, beside one thread and
-    /// beside as many that share nothing; repeat it for several
+    /// Measure N threads that share one tensor, or a group of 16 tensors, and compare them with one
+    /// thread and with N independent threads; repeat it for several
     #[arg(long, value_name = "N", conflicts_with = "codes", value_parser = clap::value_parser!(u32).range(1..))]
     threads: Vec<u32>,
-    /// Measure beside equivalent PyTorch operations, if there are any; needs a python3 with PyTorch
+    /// Compare with equivalent PyTorch operations, if there are any; needs a python3 with PyTorch
     #[arg(long, conflicts_with_all = ["codes", "threads"])]
     peers: bool,
-    /// Elements of the tensor; repeat it for several [default: 65536, 1048576, 20971520; with
-    /// --codes 65536, 8388608]
+    /// Number of elements of the tensor; repeat it for several [default: 65536, 1048576, 20971520;
+    /// with --codes 65536, 8388608]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     elements: Vec<u32>,
-    /// Fewer repetitions
+    /// Measure with fewer repetitions
     #[arg(long)]
     quick: bool,
     /// Print JSON: an array with a row for each measurement
@@ -49,7 +49,7 @@ impl Bench {
         interrupt::listen();
         if cfg!(debug_assertions) {
             output::note(
-                "warning: this is no release build; measure with cargo run --release -- bench",
+                "warning: this is not a release build; measure with cargo run --release -- bench",
             );
         }
         let effort = if self.quick { Effort::QUICK } else { Effort::USUAL };

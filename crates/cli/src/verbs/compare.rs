@@ -17,10 +17,10 @@ use crate::{engine, output};
 
 /// Train one model with several compressors, and compare quality, bytes and time.
 ///
-/// With no flags: LeNet-5 on generated digits with four workers and a parameter server, in two to
-/// three minutes on two cores. With `--exchange all-gather` workers exchange as gradwire.torch does
-/// with eden and up to eight ranks. Prints tables, and writes a report (one HTML file) and the runs
-/// to the same folder.
+/// Without flags, trains LeNet-5 on generated digits with four workers and a parameter server, which
+/// takes two to three minutes on two cores. With `--exchange all-gather`, workers exchange as
+/// gradwire.torch does with eden and up to eight ranks. Prints tables, and writes a report (one HTML
+/// file) and the runs to a folder.
 #[derive(Debug, Args)]
 pub(crate) struct Compare {
     #[command(flatten)]
@@ -30,10 +30,10 @@ pub(crate) struct Compare {
     /// The folder for report.html, runs.jsonl and experiment.toml
     #[arg(long, value_name = "DIR", default_value = "gradwire-report")]
     out: PathBuf,
-    /// Continue the runs in that folder, including a stopped one. The report then has all its
-    /// finished runs of the same length, including other compressors and seeds. Without --resume,
-    /// checkpoints of stopped runs are removed, and runs.jsonl is renamed to runs.jsonl.1, or to
-    /// the next free number
+    /// Continue the runs in the output folder, including a stopped run. The report then has all
+    /// finished runs of the same length in the folder, including other compressors and seeds.
+    /// Without --resume, checkpoints of stopped runs are removed, and runs.jsonl is renamed to
+    /// runs.jsonl.1, or to the next free number
     #[arg(long)]
     resume: bool,
     /// Print JSON: an array with a row for each run
@@ -77,7 +77,7 @@ impl Compare {
             }
             shown = self.show(&experiment, &outcome);
         }
-        let concluded = conclude(outcome, runs.len(), "--resume goes on from there");
+        let concluded = conclude(outcome, runs.len(), "--resume continues from there");
         if let (Err(failure), Err(_)) = (&shown, &concluded) {
             output::note(failure.to_string());
         }
@@ -87,7 +87,7 @@ impl Compare {
     /// Sets earlier results aside, removes checkpoints, and says so.
     fn clear(&self, kept: &Path) -> Result<(), Failure> {
         if let Some(aside) = results::set_aside(kept)? {
-            output::note(format!("Earlier runs are now in {}.", aside.display()));
+            output::note(format!("Earlier runs were moved to {}.", aside.display()));
         }
         for checkpoint in unfinished::forget_all(&self.out)? {
             output::note(format!(

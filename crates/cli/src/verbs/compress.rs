@@ -13,9 +13,9 @@ use crate::tensors::{self, Contents, LeftOut, Named};
 
 /// Compress the tensors of a .npy or .safetensors file into a .gw file.
 ///
-/// Each tensor becomes one frame, which needs nothing else to be decoded. float32, float16 and
-/// bfloat16 are compressed. Tensors of other types or with NaN or infinity are kept bit for bit,
-/// and so is the metadata of a .safetensors file.
+/// Each tensor becomes one frame, which can be decoded without any other data. Tensors of float32,
+/// float16 and bfloat16 are compressed. Tensors of other types or with NaN or infinity are kept bit
+/// for bit, and so is the metadata of a .safetensors file.
 #[derive(Debug, Args)]
 pub(crate) struct Compress {
     /// The file to read
@@ -37,7 +37,7 @@ impl Compress {
         if tensors.is_empty() {
             let input = self.input.display();
             return Err(Failure::Input(format!(
-                "'{input}' holds no tensors; there is nothing to compress"
+                "'{input}' has no tensors, so there is nothing to compress"
             )));
         }
         let spec = self.compressor.clone().without_history();

@@ -23,7 +23,7 @@ enum Action {
     /// Recognise and load the data set in a folder, and compare its files with known checksums
     Check {
         /// The folder, not the name of a data set; without arguments, gradwire data shows the
-        /// folders of known ones
+        /// folders of known data sets
         dir: PathBuf,
     },
 }
@@ -45,8 +45,8 @@ fn list() -> Result<(), Failure> {
         .table();
     output::line(table.left_aligned().terminal())?;
     output::line(format!(
-        "\nLooked for in ${ROOT_VARIABLE}/<name>, then in data/<name>; --data takes a name, or any \
-         folder with such files:\n"
+        "\nData sets are searched for in ${ROOT_VARIABLE}/<name>, then in data/<name>. --data \
+         takes a name, or any folder with such files:\n"
     ))?;
     for known in data::catalogue().iter().filter(|known| !known.files.is_empty()) {
         let files: Vec<_> = known.files.iter().map(|file| file.name).collect();
@@ -70,7 +70,9 @@ fn check(dir: &Path) -> Result<(), Failure> {
     let place = data::folder_with_files(dir).map_err(|error| Failure::Input(error.to_string()))?;
     let verdicts = verdicts(name, &place)?;
     if verdicts.is_empty() {
-        return output::line("It is none of the data sets known by name, so no checksum is known.");
+        return output::line(
+            "It is not one of the data sets known by name, so there is no checksum to compare with.",
+        );
     }
     let mut wrong = Vec::new();
     for (file, verdict) in verdicts {
@@ -106,7 +108,7 @@ fn sizes(content: &Content) -> String {
             )
         }
         Content::Ratings(ratings) => format!(
-            "{} ratings to learn from, {} users, {} items, something kept back of {} users",
+            "{} training ratings, {} users, {} items, with held-out items of {} users",
             ratings.train.len(),
             ratings.users,
             ratings.items,

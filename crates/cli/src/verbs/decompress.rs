@@ -16,17 +16,17 @@ use crate::verbs::inspect::frames;
 
 /// Decompress a .gw file into a .npy or .safetensors file.
 ///
-/// Tensors come back in their original element type, and the metadata of a .safetensors file comes
-/// back, too. A .npy file holds one tensor and no metadata. NumPy has no bfloat16, so it becomes
-/// float32 there without loss.
+/// Restores the original element types, and the metadata of a .safetensors file. A .npy file holds
+/// one tensor and no metadata. NumPy has no bfloat16, so bfloat16 becomes float32 there, without
+/// loss.
 #[derive(Debug, Args)]
 pub(crate) struct Decompress {
     /// The .gw file to read
     input: PathBuf,
     /// The file to write; its extension selects the format
     output: PathBuf,
-    /// The most bytes for all tensors together, compressed ones as float32 [default: 1024 times the
-    /// input, at least 256 MiB]
+    /// Maximum number of bytes for all tensors together; compressed tensors count as float32
+    /// [default: 1024 times the input, at least 256 MiB]
     #[arg(long, value_name = "BYTES")]
     max_bytes: Option<u64>,
 }
@@ -45,7 +45,7 @@ impl Decompress {
         }
         let Restored { tensors, metadata, .. } = restored;
         if format == Format::Npy && metadata.is_some() {
-            output::note("The metadata was left out: a .npy file holds none.");
+            output::note("The metadata was left out, because a .npy file cannot hold it.");
         }
         let contents = Contents { tensors, metadata };
         write_atomic(&self.output, &tensors::write(format, &contents)?)?;
@@ -83,7 +83,9 @@ impl Restored {
                 self.tensors.push(Named { tensor: stored.tensor().clone(), values });
             }
             Item::Metadata(Metadata(entries)) => self.describe(entries)?,
-            _ => return Err("a frame is of a kind that this command does not know".to_owned()),
+            _ => {
+                return Err("this command does not know a frame's kind; update gradwire".to_owned());
+            }
         }
         Ok(())
     }
@@ -96,8 +98,8 @@ impl Restored {
                 Some(other) if *other != value => {
                     let [name, other, value] = [&name, other, &value].map(printable);
                     return Err(format!(
-                        "the metadata '{name}' has two values, '{other}' and '{value}'; decompress the files that were \
-                         joined one by one"
+                        "the metadata '{name}' has two values, '{other}' and '{value}', because \
+                         several files were joined; decompress these files one by one"
                     ));
                 }
                 _ => known.insert(name, value),

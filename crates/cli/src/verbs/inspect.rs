@@ -95,7 +95,8 @@ impl Row {
             Item::Stored(stored) => Row::Tensor(TensorRow::stored(stored)),
             Item::Metadata(Metadata(metadata)) => Row::Metadata { metadata: metadata.clone() },
             _ => {
-                let reason = "a frame is of a kind that this command does not know".to_owned();
+                let reason =
+                    "this command does not know a frame's kind; update gradwire".to_owned();
                 return Err(Failure::Input(reason));
             }
         })
@@ -140,7 +141,7 @@ fn table(rows: &[&TensorRow]) -> Table {
         .column("tensor", |row| &row.tensor)
         .column("shape", |row| format!("{:?}", row.shape))
         .column("type", |row| row.dtype)
-        .column("compressor", |row| row.compressor.as_deref().unwrap_or("- (as it is)"))
+        .column("compressor", |row| row.compressor.as_deref().unwrap_or("- (uncompressed)"))
         .column("seed", |row| or_dash(row.seed))
         .column("step", |row| or_dash(row.step))
         .column("rank", |row| or_dash(row.rank.map(u64::from)))

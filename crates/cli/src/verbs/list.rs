@@ -11,10 +11,11 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::output;
 
-/// List the compressors, or describe some: formula, message, parameters, paper.
+/// List the compressors, or describe some of them: formula, message, parameters, paper.
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    /// Compressors to describe, such as 3lc or sbc2 [default: a line for each registered one]
+    /// Compressors to describe, such as 3lc or sbc2 [default: one line for each
+    /// compressor]
     #[arg(value_name = "COMPRESSOR")]
     compressors: Vec<Spec>,
     /// Print JSON: an array with a row for each compressor
@@ -26,22 +27,24 @@ pub(crate) struct List {
 const WITH_ALL: [(&str, &str); 4] = [
     (
         "every=N",
-        "local steps: exchange what N steps together have changed, as topk:every=10 (federated averaging: none:every=N)",
+        "local steps: exchange the sum of the changes of N steps, as in topk:every=10 \
+         (none:every=N is federated averaging)",
     ),
-    ("ef=on, ef=off", "error feedback, or none, as eden:ef=on"),
+    ("ef=on, ef=off", "with or without error feedback, as in eden:ef=on"),
     (
         "A until PART then B",
-        "another compressor during the run, after a part (0.1) or a number (100) of its steps, as 'none until 0.1 then 3lc'",
+        "change the compressor after a part (0.1) or a number (100) of the steps, as in 'none until 0.1 then 3lc'",
     ),
     (
         "--svrg N",
-        "send how gradients differ from those at a snapshot that all share, as --svrg 100 beside lpc-svrg",
+        "send the difference from the gradients at a shared snapshot, as in --svrg 100 with lpc-svrg",
     ),
 ];
 
 /// The compressors to try first.
-const FIRST: &str = "To begin with: eden (one bit an element) or int8 for gradients; 3lc for those of CNNs with momentum. With Adam, error
-feedback raises the loss of most methods that need it. docs/choosing.md has the measurements.";
+const FIRST: &str = "\
+Try first: eden (one bit per element) or int8 for gradients, or 3lc for gradients of CNNs with momentum.
+With Adam, error feedback raises the loss of most methods that need it; docs/choosing.md has measurements.";
 
 #[derive(Debug, Serialize)]
 struct Row {
@@ -90,14 +93,16 @@ fn overview(rows: &[Row]) -> Result<(), Failure> {
         .column("what it does", |row| row.summary)
         .table();
     output::line(compressors.left_aligned().terminal())?;
-    output::line("\nPresets, names for compressors with certain parameters:\n")?;
+    output::line("\nPresets (compressors with preset parameters):\n")?;
     for preset in PRESETS {
         output::line(format!(" {} = {}:{}", preset.name, preset.id, preset.items))?;
     }
-    output::line("\nWays to train, with every compressor:\n")?;
+    output::line("\nWays to train, for every compressor:\n")?;
     WITH_ALL.iter().try_for_each(|(form, use_)| output::line(format!(" {form}: {use_}")))?;
     output::line(format!("\n{FIRST}"))?;
-    output::line("\nParameters, formula, message and paper of one: gradwire list NAME")
+    output::line(
+        "\nFor the parameters, formula, message and paper of one compressor: gradwire list NAME",
+    )
 }
 
 /// All about one compressor. A preset's parameters are in the first line.
@@ -113,7 +118,7 @@ fn describe(spec: &Spec) -> Result<(), Failure> {
         (
             "error feedback",
             if row.error_feedback {
-                "on, unless ef=off; with Adam it may raise the loss: docs/choosing.md"
+                "on, unless ef=off; with Adam it may raise the loss (see docs/choosing.md)"
             } else {
                 "off, unless ef=on"
             },

@@ -24,9 +24,10 @@ pub(crate) fn check(settings: &Settings, row: Option<&str>, folder: &Path) -> Re
     output::line(format!("\n{}", check::summary(&all)))?;
     match all.iter().filter(|one| one.verdict.is_failure()).count() {
         0 => not_all_skipped(&all),
-        count => {
-            Err(Failure::Run(format!("{count} of {} runs differ from those committed", all.len())))
-        }
+        count => Err(Failure::Run(format!(
+            "{count} of {} runs differ from the committed runs",
+            all.len()
+        ))),
     }
 }
 
@@ -34,7 +35,9 @@ pub(crate) fn check(settings: &Settings, row: Option<&str>, folder: &Path) -> Re
 fn not_all_skipped(all: &[Checked]) -> Result<(), Failure> {
     match all.iter().any(|one| one.now.is_some()) {
         true => Ok(()),
-        false => Err(Failure::Input("no run could be checked; the table says why".to_owned())),
+        false => {
+            Err(Failure::Input("no run could be checked; the table gives the reasons".to_owned()))
+        }
     }
 }
 
@@ -58,7 +61,7 @@ fn chosen(folder: &Path, row: Option<&str>) -> Result<Vec<Committed>, Failure> {
     let named: Vec<_> = found.runs.into_iter().filter(is_named).collect();
     if named.is_empty() {
         return Err(Failure::Input(format!(
-            "no run in '{}' has the line or the compressor '{row}'; give a line, or one of {}",
+            "no run in '{}' has the line number or the compressor '{row}'; give a line number, or one of {}",
             folder.display(),
             compressors.join(", ")
         )));

@@ -18,25 +18,26 @@ use crate::verbs::compare::conclude;
 use crate::verbs::repeat;
 use crate::{engine, interrupt, output};
 
-/// Run a paper's table again; print its figures and the measured ones side by side.
+/// Repeat a table of a paper, and print its figures beside the measured figures.
 ///
 /// Without a name, lists the studies. The output folder keeps finished runs and the checkpoint of a
-/// stopped run: the same command continues where an earlier one ended. experiments/ has settings
-/// for real data.
+/// stopped run, so the same command continues where an earlier command ended. experiments/ has
+/// settings for real data.
 #[derive(Debug, Args)]
 #[command(mut_args(default_of_study))]
 pub(crate) struct Reproduce {
     /// The study
     name: Option<String>,
     /// Repeat the runs in each runs.jsonl of this folder and its subfolders with their original
-    /// settings, and compare the results. With --row, only runs with this compressor or line; with
-    /// --steps 10, 100 or 1000, only the digest after these steps. Exit code 1 if one differs
+    /// settings, and compare the results. With --row, repeats only runs with this compressor or line
+    /// number; with --steps 10, 100 or 1000, compares only the digest after these steps. Exit code 1
+    /// if a run differs
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["name", "compressors", "seeds", "fractions", "out"])]
     check: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
-    /// One of its compressors; repeat it for several [default: all, whatever an experiment file
-    /// has]
+    /// One of the study's compressors; repeat it for several [default: all, even with an experiment
+    /// file]
     #[arg(long = "compressor", value_name = "SPEC")]
     compressors: Vec<CompressionSchedule>,
     /// Seed; repeat it for the spread over seeds [default: the study's, or the experiment file's]
@@ -44,23 +45,23 @@ pub(crate) struct Reproduce {
     seeds: Vec<u64>,
     /// The row of sbc-table2 (lenet, resnet32, wordlstm, charlstm), of adacomp-table2 (mnist-cnn,
     /// cifar-cnn, bn50-dnn, lstm), of grace-fig6, grace-fig8 and grace-feedback (resnet20,
-    /// densenet40, resnet9, vgg16, ncf, lstm, unet), of grace-fig6-sgd (the first four of these),
+    /// densenet40, resnet9, vgg16, ncf, lstm, unet), of grace-fig6-sgd (the first four of those),
     /// or of all-methods (compressors, exchanges) [default: the first]
     #[arg(long, value_name = "ROW")]
     row: Option<String>,
-    /// Fraction of the steps to train for, each in a separate run; repeatable [default: the
-    /// paper's]
+    /// Fraction of the steps to train, in a separate run for each fraction; repeatable [default:
+    /// the paper's]
     #[arg(long = "fraction", value_name = "PART", value_parser = fraction)]
     fractions: Vec<f64>,
-    /// The folder for runs, tables and charts; its notes.md, if it has one, goes into the page
-    /// [default: results/NAME, or results/NAME/ROW]
+    /// The folder for runs, tables and charts; if it has a notes.md, the page includes it [default:
+    /// results/NAME, or results/NAME/ROW]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
 /// The first line of experiment.toml if the study has several experiments.
-const VARIED: &str = "# The study varies some settings by itself, such as exchange, workers or learning rate; runs.jsonl has \
-     those of each run.\n";
+const VARIED: &str = "# The study itself varies some settings, such as exchange, workers or \
+    learning rate; runs.jsonl has the settings of each run.\n";
 
 /// The flag of a setting with its default here.
 fn default_of_study(flag: Arg) -> Arg {
@@ -96,7 +97,8 @@ impl Reproduce {
     fn measure(&self, study: &Study, out: &Path) -> Result<(), Failure> {
         let given = !self.fractions.is_empty() || !self.seeds.is_empty();
         if given || !self.compressors.is_empty() || self.settings != Settings::default() {
-            let reason = format!("{} trains nothing; give no flag but --out", study.id);
+            let reason =
+                format!("{} trains nothing; the only flag that it takes is --out", study.id);
             return Err(Failure::Input(reason));
         }
         if engine::processes()?.is_some() {
@@ -162,7 +164,7 @@ impl Reproduce {
             let (failed, notes) = (&outcome.failed(), &results::notes(out)?);
             show(&Results { study, row, experiment, runs, failed, out, command, notes }, bars)?;
         }
-        conclude(outcome, runs.len(), "the same command goes on from there")
+        conclude(outcome, runs.len(), "the same command continues from there")
     }
 
     /// Refuses flags of settings that the study fixes.
@@ -174,7 +176,7 @@ impl Reproduce {
             _ => self.settings.has(flag),
         };
         let Some(flag) = study.fixed.iter().find(|flag| given(flag)) else { return Ok(()) };
-        Err(Failure::Input(format!("{} sets --{flag} by itself; do not give it", study.id)))
+        Err(Failure::Input(format!("{} sets --{flag} itself; leave it out", study.id)))
     }
 }
 
@@ -191,7 +193,8 @@ fn refuse_other_lengths(out: &Path, runs: &[RunConfig]) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Input(format!(
-        "the runs in '{}' have {} steps, and these would have {}; give another folder with --out, or the same length",
+        "the runs in '{}' have {} steps, but these runs would have {}; give another folder with \
+         --out, or the same number of steps",
         out.display(),
         old.steps,
         new.steps

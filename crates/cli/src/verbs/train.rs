@@ -69,7 +69,7 @@ fn choose<T: Clone + Display>(
     }
     let all: Vec<String> = found.iter().map(T::to_string).collect();
     Err(Failure::Input(format!(
-        "train makes one run, and the experiment file names {} ({}); choose one with --{flag}",
+        "train makes a single run, but the experiment file has {} ({}); choose one with --{flag}",
         plural(found.len(), flag),
         all.join(", ")
     )))
@@ -87,7 +87,7 @@ fn refuse_overwritten(checkpoints: &[&PathBuf], files: &[&PathBuf]) -> Result<()
         for checkpoint in checkpoints {
             if is_place_of_checkpoint(file, checkpoint).map_err(refused)? {
                 return Err(Failure::Input(format!(
-                    "'{}' would be overwritten: the checkpoint '{}' takes this name; name another file",
+                    "'{}' would be overwritten, because the checkpoint '{}' uses this name; name another file",
                     file.display(),
                     checkpoint.display()
                 )));
@@ -97,7 +97,7 @@ fn refuse_overwritten(checkpoints: &[&PathBuf], files: &[&PathBuf]) -> Result<()
         for other in &files[..at] {
             if target(file).map_err(refused)? == target(other).map_err(refused)? {
                 return Err(Failure::Input(format!(
-                    "'{}' is named twice, and would be overwritten; name a file for each",
+                    "'{}' is named twice, so one file would overwrite the other; name two files",
                     file.display()
                 )));
             }
@@ -109,8 +109,8 @@ fn refuse_overwritten(checkpoints: &[&PathBuf], files: &[&PathBuf]) -> Result<()
 /// A change of the number of workers, as a sentence.
 fn changed(change: &WorkersChanged) -> String {
     let WorkersChanged { step, workers, lost } = change;
-    let reason = lost.map_or_else(String::new, |rank| format!(", as rank {rank} was lost"));
-    format!("From step {step} on there were {}{reason}.", plural(*workers, "worker"))
+    let reason = lost.map_or_else(String::new, |rank| format!(", because rank {rank} was lost"));
+    format!("From step {step} on, the run had {}{reason}.", plural(*workers, "worker"))
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {

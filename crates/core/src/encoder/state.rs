@@ -125,7 +125,7 @@ fn check_values(kind: &str, values: &[f32], compressor: &dyn Compressor) -> Resu
     let belongs = |x: &f32| if squares { *x >= 0.0 } else { x.is_finite() };
     if let Some(at) = values.iter().position(|x| !belongs(x)) {
         let what = if squares { "a sum of squares" } else { "a finite number" };
-        return Err(format!("{} at element {at}, where {what} belongs", values[at]));
+        return Err(format!("element {at} is {} instead of {what}", values[at]));
     }
     match compressor.rounds().and_then(|rounds| rounds.kept()) {
         Some(kept) if kind == KEPT => kept.check(values),

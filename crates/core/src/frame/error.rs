@@ -19,18 +19,18 @@ pub const MAX_DIMENSIONS: usize = 64;
 #[non_exhaustive]
 pub enum FrameError {
     /// The bytes do not start as a frame does.
-    #[error("it does not start with the bytes 'GWFR'; this is no .gw file")]
+    #[error("it does not start with the bytes 'GWFR', so it is not a .gw file")]
     NotAFrame,
     /// A version this library does not know.
     #[error(
-        "it is of format version {0}, and this library reads versions {VERSION} and {STORED_VERSION}; update gradwire"
+        "it has format version {0}, but this library reads versions {VERSION} and {STORED_VERSION}; update gradwire"
     )]
     Version(u8),
     /// The bytes end within the frame.
     #[error("the frame ends too early; copy it again")]
     Truncated,
     /// The bytes were changed in transit.
-    #[error("the frame's checksum is {found:08x} where {expected:08x} is written; copy it again")]
+    #[error("the frame's checksum is {found:08x} instead of {expected:08x}; copy it again")]
     Checksum {
         /// The checksum in the frame.
         expected: u32,
@@ -38,12 +38,12 @@ pub enum FrameError {
         found: u32,
     },
     /// A field has an impossible value.
-    #[error("{0}; it was not written by gradwire, or by a later version")]
+    #[error("{0}; it was written by a later version, or not by gradwire")]
     Malformed(&'static str),
     /// The tensor to write has a compressor that no reader would find.
     #[error(
-        "tensor '{tensor}' has the compressor '{spec}', which is not in the registry, so that nobody could read the frame; \
-         add it to the registry",
+        "tensor '{tensor}' has the compressor '{spec}', which is not in the registry, so nobody \
+         could read the frame; add it to the registry",
         tensor = printable(.tensor), spec = printable(.spec)
     )]
     Unregistered {
@@ -54,8 +54,8 @@ pub enum FrameError {
     },
     /// A frame without a message was read as a frame with one.
     #[error(
-        "the frame holds {found}, and no compressed tensor; read it with frame::Item::read, or restore the file with the \
-         command gradwire decompress"
+        "the frame holds {found} instead of a compressed tensor; read it with frame::Item::read, \
+         or restore the file with the command gradwire decompress"
     )]
     NoMessage {
         /// The content of the frame.
@@ -63,8 +63,8 @@ pub enum FrameError {
     },
     /// The data of a tensor to store is longer or shorter than its elements.
     #[error(
-        "tensor '{tensor}' of shape {shape:?} and type {element} does not have {bytes} bytes; give all of its elements, one \
-         after the other",
+        "tensor '{tensor}' of shape {shape:?} and type {element} does not have {bytes} bytes; \
+         pass all of its elements, one after another",
         tensor = printable(.tensor)
     )]
     StoredLength {
@@ -81,7 +81,11 @@ pub enum FrameError {
     #[error(transparent)]
     Spec(#[from] SpecError),
     /// The shape has more elements than a message of this length can encode.
-    #[error("tensor '{tensor}' of shape {shape:?} exceeds the limit of {limit} elements", tensor = printable(.tensor))]
+    #[error(
+        "tensor '{tensor}' has shape {shape:?}, but its message can encode at most {limit} \
+         elements; it was not written by gradwire",
+        tensor = printable(.tensor)
+    )]
     TooLarge {
         /// The tensor's name.
         tensor: String,
@@ -92,8 +96,8 @@ pub enum FrameError {
     },
     /// The tensor is larger than the rest of the [`Budget`](super::Budget).
     #[error(
-        "tensor '{tensor}' decodes to {bytes} bytes, and {left} are left of the limit of {limit}; if you trust the \
-         file, raise the limit (--max-bytes, in Python max_bytes)",
+        "tensor '{tensor}' decodes to {bytes} bytes, but only {left} bytes are left of the limit \
+         of {limit}; if you trust the file, raise the limit (--max-bytes, in Python max_bytes)",
         tensor = printable(.tensor)
     )]
     OverBudget {
@@ -108,7 +112,8 @@ pub enum FrameError {
     },
     /// The system has not enough memory to decode the tensor.
     #[error(
-        "tensor '{tensor}' decodes to {bytes} bytes, for which there is not enough memory; free some, or use a larger machine",
+        "there is not enough memory for the {bytes} bytes that tensor '{tensor}' decodes to; free \
+         some memory, or use a larger machine",
         tensor = printable(.tensor)
     )]
     OutOfMemory {
@@ -119,7 +124,7 @@ pub enum FrameError {
     },
     /// The tensor to write has too many dimensions.
     #[error(
-        "tensor '{tensor}' has {dimensions} dimensions, and a frame holds at most {MAX_DIMENSIONS}; reshape it",
+        "tensor '{tensor}' has {dimensions} dimensions, but a frame allows at most {MAX_DIMENSIONS}; reshape it",
         tensor = printable(.tensor)
     )]
     Dimensions {
@@ -129,7 +134,7 @@ pub enum FrameError {
         dimensions: usize,
     },
     /// The message is malformed.
-    #[error("the message of tensor '{tensor}' is malformed: {source}", tensor = printable(.tensor))]
+    #[error("the message for tensor '{tensor}' is malformed: {source}", tensor = printable(.tensor))]
     Message {
         /// The tensor's name.
         tensor: String,

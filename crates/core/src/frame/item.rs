@@ -57,11 +57,11 @@ impl<'a> Item<'a> {
     fn describe(&self) -> String {
         match self {
             Item::Message(frame) => {
-                format!("a message of tensor '{}'", printable(frame.tensor.name()))
+                format!("a message for tensor '{}'", printable(frame.tensor.name()))
             }
             Item::Stored(stored) => {
                 let name = printable(stored.tensor().name());
-                format!("tensor '{name}' of type {} as it is", stored.element())
+                format!("the uncompressed tensor '{name}' of type {}", stored.element())
             }
             Item::Metadata(_) => "metadata".to_owned(),
         }
@@ -105,7 +105,7 @@ fn interpret<'a>((head, body): Fields<'a>) -> Result<Item<'a>, FrameError> {
     let item = match kind {
         stored::KIND => StoredTensor::of_body(body).map(Item::Stored),
         metadata::KIND => Metadata::of_body(body).map(Item::Metadata),
-        _ => Err(FrameError::Malformed("the frame is of a kind that this version does not know")),
+        _ => Err(FrameError::Malformed("this version does not know the frame's kind")),
     };
     // The frame itself is complete.
     item.map_err(|error| match error {

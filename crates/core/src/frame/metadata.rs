@@ -40,7 +40,7 @@ impl Metadata {
             let name = wire::text(wire::take_bytes(&mut body)?)?.to_owned();
             let value = wire::text(wire::take_bytes(&mut body)?)?.to_owned();
             if entries.last_key_value().is_some_and(|(last, _)| *last >= name) {
-                return Err(FrameError::Malformed("the metadata is not in order of its names"));
+                return Err(FrameError::Malformed("the metadata is not sorted by name"));
             }
             entries.insert(name, value);
         }

@@ -78,14 +78,14 @@ impl<'a> StoredTensor<'a> {
     pub(super) fn of_body(mut body: &'a [u8]) -> Result<Self, FrameError> {
         let [code, coding] = wire::take_array(&mut body)?;
         let element = ElementType::of_code(code)
-            .ok_or(FrameError::Malformed("the element type is of a later version"))?;
+            .ok_or(FrameError::Malformed("this version does not know the element type"))?;
         if coding != AS_IT_IS {
-            return Err(FrameError::Malformed("the data of a stored tensor is coded"));
+            return Err(FrameError::Malformed("the data of a stored tensor is encoded"));
         }
         let shape = wire::shape(&wire::take_shape(&mut body)?)?;
         let name = wire::text(wire::take_bytes(&mut body)?)?.to_owned();
         if element.bytes(&shape) != Some(body.len()) {
-            return Err(FrameError::Malformed("a stored tensor has another length than its shape"));
+            return Err(FrameError::Malformed("a stored tensor's length and shape do not match"));
         }
         Ok(Self { tensor: Tensor::new(name, &shape), element, data: body })
     }

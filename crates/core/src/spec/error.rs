@@ -17,7 +17,7 @@ pub enum SpecError {
         known: String,
     },
     /// A schedule of several compressors.
-    #[error("'{text}' is a schedule, and one compressor belongs here; give one of its compressors", text = printable(.text))]
+    #[error("'{text}' is a schedule, but one compressor belongs here; give one of its compressors", text = printable(.text))]
     Schedule {
         /// The given string.
         text: String,
@@ -49,7 +49,7 @@ pub enum SpecError {
         key: String,
     },
     /// An item that is not of the form `key=value`.
-    #[error("'{id}': '{item}' is not of the form key=value", item = printable(.item))]
+    #[error("'{id}': '{item}' does not have the form key=value", item = printable(.item))]
     NotAPair {
         /// The compressor.
         id: &'static str,
@@ -69,7 +69,7 @@ pub enum SpecError {
         expected: String,
     },
     /// Error feedback for a compressor whose residuals would grow without bound.
-    #[error("'{id}': with these parameters residuals would grow without bound; give ef=off")]
+    #[error("'{id}': residuals would grow without bound with these parameters; give ef=off")]
     Feedback {
         /// The compressor.
         id: &'static str,

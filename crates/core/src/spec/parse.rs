@@ -180,7 +180,7 @@ impl Spec {
             return Err(SpecError::Feedback { id });
         }
         if matches!(self.memory, Some(ConfiguredMemory::Ef21(_))) && !properties.is_contractive {
-            let reason = "with these parameters its messages are not known to bring receivers closer to every tensor";
+            let reason = "its messages with these parameters are not known to bring receivers closer to every tensor";
             return Err(SpecError::Impossible { id, key: "ef=ef21", reason });
         }
         Ok(self)

@@ -23,7 +23,7 @@ impl Grid {
     /// # Panics
     /// If `each_side` is 0 or above [`MOST`](Self::MOST), or `largest` is negative or not finite.
     pub fn up_to(largest: f32, each_side: u16) -> Self {
-        assert!(largest.is_finite() && largest >= 0.0, "{largest} is no largest absolute value");
+        assert!(largest.is_finite() && largest >= 0.0, "{largest} is not a largest absolute value");
         let each_side = checked(each_side);
         let (step, inverse) = levels::step(largest, each_side);
         Self { each_side, step, inverse }

@@ -23,7 +23,7 @@ pub(crate) fn take_step(message: &mut &[u8], most: f32) -> Result<f32, DecodeErr
     if (most * step).is_finite() {
         return Ok(step);
     }
-    Err(DecodeError::Corrupt("the step makes infinite elements"))
+    Err(DecodeError::Corrupt("the step is too large"))
 }
 
 /// Splits the bytes of `count` steps off the front of a message, each as for [`take_step`].

@@ -142,7 +142,7 @@ impl PositionCode {
             PositionCode::Bitmap => {
                 let bits = fields::take(bytes, bitmap::len(elements))?;
                 if bitmap::count(bits, elements)? != count {
-                    return Err(DecodeError::Corrupt("the bitmap has another number of ones"));
+                    return Err(DecodeError::Corrupt("the bitmap has a wrong number of ones"));
                 }
                 bitmap::decode(bits, elements, positions)
             }
@@ -190,7 +190,7 @@ impl PositionCode {
         [Bitmap, Rice, Raw, RiceParts]
             .into_iter()
             .find(|&code| code as u8 == tag)
-            .ok_or(DecodeError::Corrupt("unknown code of positions"))
+            .ok_or(DecodeError::Corrupt("unknown position code"))
     }
 }
 

@@ -111,7 +111,7 @@ fn errors_name_the_known_ones() {
 #[test]
 fn error_feedback_that_would_diverge_is_refused() {
     let expected =
-        "'randomk': with these parameters residuals would grow without bound; give ef=off";
+        "'randomk': residuals would grow without bound with these parameters; give ef=off";
     for items in ["", ",ef=on", ",ef=ef21", ",beta=0.9", ",indices=independent,ratio=1"] {
         let text = format!("randomk:unbiased=on{items}");
         assert_eq!(error(&text).to_string(), expected, "{text}");

@@ -217,6 +217,6 @@ fn expect_length(
     if message.len() == expected {
         return Ok(());
     }
-    let what = format!("{} bytes in place of {expected}", message.len());
+    let what = format!("{} bytes instead of {expected}", message.len());
     Err(ExchangeError::protocol(from, operation, what))
 }

@@ -38,7 +38,7 @@ pub(crate) fn next<'a>(
         varint::read(&mut rest).map_err(|error| ExchangeError::protocol(peer, operation, error))?;
     let message = usize::try_from(length).ok().and_then(|length| rest.get(..length));
     let message = message.ok_or_else(|| {
-        let what = format!("a length of {length} bytes where {} are left", rest.len());
+        let what = format!("a length of {length} bytes, but only {} bytes are left", rest.len());
         ExchangeError::protocol(peer, operation, what)
     })?;
     *at = packed.len() - rest.len() + message.len();

@@ -98,7 +98,7 @@ pub(crate) fn check_by_groups(exchange: Exchange) -> Result<()> {
         return Ok(());
     }
     refuse(format!(
-        "groups of tensors are averaged by all-reduce, all-gather or scatter-reduce, not by '{exchange}'"
+        "'{exchange}' cannot average groups of tensors; use all-reduce, all-gather or scatter-reduce"
     ))
 }
 

@@ -41,7 +41,7 @@ impl Reducer {
         let changes = |index: usize| self.codecs.spec_at(index, step).sends_changes();
         if let Some(&index) = group.indices.iter().find(|&&index| changes(index)) {
             return refuse(format!(
-                "'{}' has ef=ef21, whose sum of changes the host keeps; average the group with `average`",
+                "'{}' has ef=ef21, and the host keeps its sum of changes; average the group with `average`",
                 self.config.tensors[index].name()
             ));
         }

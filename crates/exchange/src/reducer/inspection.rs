@@ -69,7 +69,7 @@ impl Reducer {
         let elements = self.config.tensors[at].elements();
         if values.as_ref().is_some_and(|values| values.len() != elements) {
             return refuse(format!(
-                "'{name}' has {elements} elements, the array has another length"
+                "'{name}' has {elements} elements, but the array has another length; give one number per element"
             ));
         }
         self.codecs.set_array(at, kind, values);

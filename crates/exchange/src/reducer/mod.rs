@@ -247,7 +247,7 @@ impl Reducer {
         let expected = self.collective.values(group);
         if values.len() != expected {
             return refuse(format!(
-                "the tensors of group {at} have {expected} values, and {} came",
+                "the tensors of group {at} have {expected} values, but {} were given",
                 values.len()
             ));
         }

@@ -116,7 +116,7 @@ impl Pipeline {
         let mut buckets = self.feed.lock();
         if let Some(other) = buckets.in_progress().filter(|&other| other != step) {
             return refuse(format!(
-                "step {step} while step {other} is in progress; end that first"
+                "step {step} begins while step {other} is in progress; end step {other} first"
             ));
         }
         if buckets.step != Some(step) {

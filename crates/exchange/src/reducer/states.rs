@@ -84,7 +84,9 @@ impl Reducer {
         let first = states.first().ok_or_else(|| ExchangeError::config("there is no state"))?;
         let workers = first.number("workers")? as usize;
         if workers == 0 {
-            return Err(ExchangeError::from(StateError::Damaged("it is of no ranks".to_owned())));
+            return Err(ExchangeError::from(StateError::Damaged(
+                "it says that no ranks saved it".to_owned(),
+            )));
         }
         let tensors = &self.config.tensors;
         states.iter().try_for_each(|state| check_arrays(state, "", tensors))?;
@@ -115,14 +117,15 @@ impl Reducer {
         let exchange = self.config.exchange.to_string();
         if workers == size && saved == exchange {
             return refuse(format!(
-                "the state is that {came}, and rank {rank} needs its own: save one file for each rank, or the states of all \
-                 ranks in one (in Python with state_dict(all_ranks=True))"
+                "the state is {came}, but rank {rank} needs its own state: save one file for each rank, or the states \
+                 of all ranks in one (in Python with state_dict(all_ranks=True))"
             ));
         }
         let remedy = if workers == size { ", or use the exchange of the state" } else { "" };
         refuse(format!(
-            "the state was saved by {workers} ranks with '{saved}', and is restored by rank {rank} of {size} with \
-             '{exchange}': that takes the states of all {workers} ranks, and that {came} came; give them all{remedy}"
+            "{workers} ranks saved the state with '{saved}', and rank {rank} of {size} restores \
+             it with '{exchange}', which needs the states of all {workers} ranks, but only the \
+             state {came} was given; give all states{remedy}"
         ))
     }
 
@@ -149,13 +152,13 @@ impl Reducer {
         for exchange in [saved, &self.config.exchange.to_string()] {
             if exchange != Exchange::AllGather.to_string() {
                 return refuse(format!(
-                    "with '{exchange}' a rank's state depends on the other ranks of its group; use all-gather"
+                    "with '{exchange}', a rank's state depends on the other ranks of its group; use all-gather"
                 ));
             }
         }
         if let Some(spec) = self.config.policy.pushes().find(|spec| spec.sends_changes()) {
             return refuse(format!(
-                "'{spec}' sends changes, and their sum contains those of ranks that are gone; use ef=on"
+                "'{spec}' sends changes, and their sum contains the changes of ranks that are gone; use ef=on"
             ));
         }
         check_arrays(state, "", &self.config.tensors)?;
@@ -179,8 +182,8 @@ fn refuse_repeated(ranks: &[u64]) -> Result<()> {
     match ranks.windows(2).find(|pair| pair[0] == pair[1]) {
         None => Ok(()),
         Some(pair) => refuse(format!(
-            "{} states came, two of them of rank {}: they were saved by several groups of ranks; give the state that this \
-             rank saved, or those of one group",
+            "there are {} states, two of them of rank {}, because several groups of ranks saved \
+             them; give the state that this rank saved, or the states of one group",
             ranks.len(),
             pair[0]
         )),
@@ -246,7 +249,7 @@ mod tests {
             state
         };
         let error = reducer.restore(vec![of(0, "push/residual/t", vec![0.0; 1000])]).unwrap_err();
-        assert!(error.to_string().contains("of no ranks"), "{error}");
+        assert!(error.to_string().contains("no ranks saved it"), "{error}");
         // From another exchange, so slices are put together: one begins far beyond the tensor.
         for range in ["4000000000000..4000000000000", "4000000000000..0"] {
             let far = format!("push/residual/t[{range}]");

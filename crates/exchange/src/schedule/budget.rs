@@ -13,7 +13,9 @@ impl CompressionSchedule {
         let drop = run.drops.iter().copied().find(|&drop| 0 < drop && drop < run.steps);
         let spec = self.first();
         let Some(key) = ["p", "ratio"].into_iter().find(|key| spec.real(key).is_some()) else {
-            return Err(self.unfit("only a compressor with a parameter p or ratio has a budget"));
+            return Err(
+                self.unfit("only a compressor with a parameter p or ratio can have a budget")
+            );
         };
         let value_bits = f64::from(spec.properties().value_bits.unwrap_or(32));
         let given = spec.real(key).unwrap_or(1.0);

@@ -207,12 +207,15 @@ impl CompressionSchedule {
                 Until::End => break,
                 Until::After(length) => length.of(run.steps),
                 Until::Drop => drops.find(|&drop| drop > start).ok_or_else(|| {
-                    self.unfit("the learning rate has no further drop; use step:…,at=… or a part")
+                    self.unfit(
+                        "the learning rate has no further drop; use a learning rate such \
+                        as step:…,at=…, or give a part of the run",
+                    )
                 })?,
             };
             if next <= last || next >= run.steps {
                 return Err(self.unfit(format!(
-                    "a stage would begin at step {next}, not between {last} and {}",
+                    "a stage would begin at step {next}, but must begin between {last} and {}",
                     run.steps
                 )));
             }
@@ -235,8 +238,8 @@ impl CompressionSchedule {
         let span = over.of(steps);
         if span < RAMP || span >= steps.saturating_sub(start) {
             return Err(self.unfit(format!(
-                "a parameter moves over {span} steps from step {start} on; it takes at least {RAMP}, and ends before \
-                 step {steps}"
+                "a parameter moves over {span} steps from step {start}; it must move over at \
+                 least {RAMP} steps, and end before step {steps}"
             )));
         }
         let to = stage.spec.number(key).unwrap_or(*from);
@@ -330,7 +333,7 @@ mod tests {
         assert_eq!(steps, (0..=8).map(eighth).collect::<Vec<_>>());
         assert!("sketched-sgd:rows=5 from rows=3 over 0.1".parse::<CompressionSchedule>().is_ok());
         let (size, other, ramp) =
-            ("size of the state", "cannot use the residuals", "from takes a parameter");
+            ("size of the state", "cannot use the residuals", "from needs a numeric parameter");
         for (text, says) in [
             ("powersgd:rank=1 from rank=4 over 0.1", size),
             ("powersgd:rank=4 until 9 then powersgd:rank=1", other),

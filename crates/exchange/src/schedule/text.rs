@@ -14,12 +14,12 @@ impl FromStr for CompressionSchedule {
         let form = |reason| ScheduleError::Form { text: text.to_owned(), reason };
         // A remainder with a keyword of schedules is an incomplete schedule, such as 'none until'.
         let one = |spec: &str| match spec.parse::<Spec>() {
-            Err(SpecError::Schedule { .. }) => Err(form("a part of it is missing")),
+            Err(SpecError::Schedule { .. }) => Err(form("a part is missing")),
             parsed => Ok(parsed?),
         };
         let (stages, budget) = match text.split_once(" within ") {
             Some((stages, size)) => {
-                let bytes = bytes(size).ok_or_else(|| form("the size is not like 500kB or 2MB"))?;
+                let bytes = bytes(size).ok_or_else(|| form("write the size like 500kB or 2MB"))?;
                 (stages, Some(bytes))
             }
             None => (text, None),
@@ -29,24 +29,28 @@ impl FromStr for CompressionSchedule {
         while let Some(part) = parts.next() {
             let (spec, until) = match part.split_once(" until ") {
                 Some((spec, moment)) => {
-                    let reason = "until takes a part of the steps, or a step";
+                    let reason = "after until comes a part of the steps, or a step";
                     (spec, until(moment.trim()).ok_or_else(|| form(reason))?)
                 }
                 None => (part, Until::End),
             };
             if (until == Until::End) == parts.peek().is_some() {
-                return Err(form("every stage but the last says until when"));
+                return Err(form("every stage but the last needs an until"));
             }
             let (spec, ramp) = match spec.split_once(" from ") {
                 Some((spec, ramp)) => {
                     let spec = one(spec)?;
                     let ramp = read_ramp(ramp, &spec).ok_or_else(|| {
-                        form("from takes a parameter of the compressor that is a number, its first value and 'over' a part of the steps or eight steps or more")
+                        form(
+                            "from needs a numeric parameter of the compressor, its first value, \
+                            and 'over' with a part of the steps or with at least eight steps",
+                        )
                     })?;
                     let first = spec.clone().with_number(&ramp.key, ramp.from)?;
                     if !spec.can_follow(&first) {
                         return Err(form(
-                            "this parameter sets the size of the state; give its last value from the start",
+                            "this parameter sets the size of the state, so it cannot change; give \
+                             its last value from the start",
                         ));
                     }
                     (spec, Some(ramp))
@@ -58,11 +62,12 @@ impl FromStr for CompressionSchedule {
         let follows = |pair: &[Stage]| pair[1].spec.can_follow(&pair[0].spec);
         if !stages.windows(2).all(follows) {
             return Err(form(
-                "a compressor cannot use the residuals, factors and sums of another, or of the same with another rank",
+                "a compressor cannot use the residuals, factors or sums of another compressor, or \
+                 of the same compressor with another rank",
             ));
         }
         if budget.is_some() && (stages.len() > 1 || stages[0].ramp.is_some()) {
-            return Err(form("a budget goes with one stage"));
+            return Err(form("a schedule with a budget can have only one stage"));
         }
         Ok(Self { stages, budget })
     }
@@ -198,15 +203,15 @@ mod tests {
     #[test]
     fn other_texts_are_refused() {
         for (text, says) in [
-            ("topk then topk", "until when"),
-            ("topk until 0.5", "until when"),
+            ("topk then topk", "needs an until"),
+            ("topk until 0.5", "needs an until"),
             ("topk until 1.5 then topk", "part of the steps"),
             ("topk until 0.5 then 3lc", "cannot use the residuals"),
-            ("topk within 3 sheep", "not like 500kB"),
+            ("topk within 3 sheep", "like 500kB"),
             ("topk until 0.5 then topk within 2MB", "one stage"),
             ("5lc until 0.5 then 5lc", "unknown compressor"),
             ("none until", "'none until' is not a compression schedule"),
-            ("none then", "a part of it is missing"),
+            ("none then", "a part is missing"),
         ] {
             let error = text.parse::<CompressionSchedule>().unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");

@@ -93,7 +93,8 @@ impl Server {
     ) -> Result<Self> {
         if !optimizer.exchanges_gradients() {
             return refuse(
-                "a server applies gradients, and this optimizer exchanges something else; take an exchange without servers",
+                "a server applies gradients, but this optimizer does not exchange gradients; use \
+                 an exchange without servers",
             );
         }
         control::join(config, &mut *transport, "")?;

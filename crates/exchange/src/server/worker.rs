@@ -313,7 +313,7 @@ impl DistributedOptimizer for ServerWorker {
         let mut valid = input.check(&self.tensors, parameters);
         if input.shift.is_some() {
             valid = refuse(
-                "servers do not shift gradients; use all-gather, all-reduce or scatter-reduce",
+                "servers cannot shift gradients; use all-gather, all-reduce or scatter-reduce",
             );
         }
         or_abort(&mut *self.transport, valid)?;

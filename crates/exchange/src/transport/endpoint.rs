@@ -56,8 +56,8 @@ impl Endpoint {
         }
         Header::new(operation, length).filter(|_| length <= most).ok_or_else(|| {
             ExchangeError::config(format!(
-                "{operation}: {length} bytes are too many for one message; the most is {} GiB: split the tensors, or \
-                 make the buckets smaller",
+                "{operation}: {length} bytes are too many for one message, which holds at most {} \
+                 GiB; split the tensors, or make the buckets smaller",
                 most.div_ceil(1 << 30)
             ))
         })

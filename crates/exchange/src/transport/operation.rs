@@ -177,7 +177,7 @@ impl Header {
 
 impl fmt::Display for Header {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a message of '{}'", self.phase.word())?;
+        write!(f, "a message for '{}'", self.phase.word())?;
         if let Some(tensor) = self.tensor {
             write!(f, " for tensor {tensor}")?;
         }

@@ -148,7 +148,7 @@ fn a_step_of_which_groups_have_left_must_end_before_another() {
             .step(StepInput::new(2, RATE, &gradients), &mut parameters)
             .unwrap_err()
             .to_string();
-        assert!(error.contains("step 2 while step 1 is in progress"), "{error}");
+        assert!(error.contains("step 2 begins while step 1 is in progress"), "{error}");
         exchange.step(StepInput::new(1, RATE, &gradients), &mut parameters).unwrap();
         exchange.gradient_sink(2).unwrap();
     });
@@ -314,7 +314,7 @@ fn what_does_not_go_group_by_group_is_refused() {
         let message = refusal(name, spec, |_, _| {});
         assert!(message.contains(name) && message.contains("scatter-reduce"), "{message}");
     }
-    assert!(refusal("all-gather", "variance", |_, _| {}).contains("needs them whole"));
+    assert!(refusal("all-gather", "variance", |_, _| {}).contains("needs whole gradients"));
     let message = refusal("all-gather", "none", |run, _| {
         run.participation = Participation::equal(1).with_participants(1, 0.5, 0);
     });

@@ -370,8 +370,8 @@ fn arrays_that_a_restored_state_lacks_are_forgotten() {
 #[test]
 fn groups_and_buffers_that_are_not_there_are_refused() {
     for (group, length, says) in [
-        (0, 299, "the tensors of group 0 have 300 values, and 299 came"),
-        (0, 301, "the tensors of group 0 have 300 values, and 301 came"),
+        (0, 299, "the tensors of group 0 have 300 values, but 299 were given"),
+        (0, 301, "the tensors of group 0 have 300 values, but 301 were given"),
         (9, 300, "there is no group 9"),
     ] {
         ranks(vec![model("all-gather", "3lc")], |_, reducer| {
@@ -466,11 +466,14 @@ fn errors_name_tensors_ranks_and_both_configurations() {
     });
     let (own, other_exchange) = &incomplete[1];
     let own = own.as_deref().unwrap_or_default();
-    assert!(own.contains("that of rank 0, and rank 1 needs its own"), "{own}");
+    assert!(own.contains("of rank 0, but rank 1 needs its own"), "{own}");
     assert!(!own.contains("use the exchange"), "{own}");
     assert!(other_exchange.contains("or use the exchange of the state"), "{other_exchange}");
     let (other, short, alone) = &foreign[0];
-    assert!(other.contains("another model") && short.contains("300 belong"), "{other}, {short}");
+    assert!(
+        other.contains("another model") && short.contains("instead of 300"),
+        "{other}, {short}"
+    );
     assert!(alone.contains("states of all 3 ranks"), "{alone}");
 }
 

@@ -64,7 +64,7 @@ fn changes_need_every_rank_at_every_step() {
     // Estimates of the sums of ten steps are not those of one.
     let mut rounds = self::run("all-gather", "topk:ef=ef21,every=10");
     rounds.policy.push.later = vec![(20, "topk:ef=ef21".parse().unwrap())];
-    assert!(refusal(&rounds).contains("cannot take over"));
+    assert!(refusal(&rounds).contains("cannot follow"));
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn votes_and_residuals_that_lead_nowhere_are_refused() {
     let mut residuals = run("all-gather", "topk");
     residuals.policy.push.later = vec![(2, "3lc".parse().unwrap())];
     let message = refusal(&residuals);
-    assert!(message.contains("'3lc' cannot take over from 'topk'"), "{message}");
+    assert!(message.contains("'3lc' cannot follow 'topk'"), "{message}");
     let mut votes = run("server", "none");
     votes.policy.pull = Some("signsgd".parse().unwrap());
     let message = refusal(&votes);
@@ -104,7 +104,7 @@ fn tensors_need_names_and_parameters_of_their_own() {
     assert!(refusal(&twins).contains("'t0.weight'"));
     let mut short = run("all-gather", "none");
     short.initial[1].pop();
-    assert!(refusal(&short).contains("'t1.weight' has 20 elements, the buffer given has 19"));
+    assert!(refusal(&short).contains("'t1.weight' has 20 elements, but its buffer has 19"));
 }
 
 /// The errors of the ranks of a run, of which rank 2 was started with another run.
@@ -211,7 +211,7 @@ fn a_transport_of_another_size_is_refused() {
     let transport = Box::new(transports.remove(0));
     let made = ReplicatedOptimizer::new(transport, &run.setup(), Box::new(Sgd));
     let message = made.err().unwrap().to_string();
-    assert!(message.contains("needs 3 ranks; the transport connects 2"), "{message}");
+    assert!(message.contains("needs 3 ranks, but the transport connects 2"), "{message}");
 }
 
 #[test]
@@ -250,10 +250,10 @@ fn compressors_take_over_in_order_and_from_their_like_only() {
         run.setup().validate().map_err(|error| error.to_string())
     };
     assert_eq!(refused(&[(2, "topk:ratio=0.5"), (4, "topk")]), Ok(()));
-    assert!(refused(&[(4, "topk"), (2, "topk")]).unwrap_err().contains("in order"));
-    assert!(refused(&[(0, "topk")]).unwrap_err().contains("in order"));
-    assert!(refused(&[(2, "3lc")]).unwrap_err().contains("carried over"));
-    assert!(refused(&[(2, "topk:ef=off")]).unwrap_err().contains("carried over"));
+    assert!(refused(&[(4, "topk"), (2, "topk")]).unwrap_err().contains("in the order"));
+    assert!(refused(&[(0, "topk")]).unwrap_err().contains("in the order"));
+    assert!(refused(&[(2, "3lc")]).unwrap_err().contains("only the same compressor"));
+    assert!(refused(&[(2, "topk:ef=off")]).unwrap_err().contains("only the same compressor"));
 }
 
 #[test]

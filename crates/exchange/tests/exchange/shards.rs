@@ -297,14 +297,17 @@ fn what_cannot_work_is_refused() {
     let error = refused("reduce-scatter", "topk:ef=ef21");
     assert!(error.contains("ranks have shards") && error.contains("ef=on"), "{error}");
     let error = refused("gather-shards", "3lc");
-    assert!(error.contains("sends parameters whole") && error.contains("ef=off"), "{error}");
+    assert!(error.contains("sends whole parameters") && error.contains("ef=off"), "{error}");
 
     let wrong = run(2, &model("reduce-scatter", &"none".parse().unwrap()), |_, reducer| {
         let group = reducer.form(&["t1.weight"]).unwrap();
         reducer.average(group, 0, &mut [0.0; 7]).unwrap_err().to_string()
     });
     // Seven rows are two chunks of four.
-    assert!(wrong.iter().all(|error| error.contains("have 8 values, and 7 came")), "{wrong:?}");
+    assert!(
+        wrong.iter().all(|error| error.contains("have 8 values, but 7 were given")),
+        "{wrong:?}"
+    );
 }
 
 #[test]

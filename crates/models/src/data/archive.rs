@@ -93,7 +93,7 @@ fn visit_tar(
     // Gzip detects truncation; a bare archive cut off between two entries looks complete.
     let bare = path.extension().is_some_and(|extension| extension == "tar");
     if bare && !bytes.ends_with(&END_MARK) {
-        return Err(DataError::damaged(path, "it does not end with the mark of an archive's end"));
+        return Err(DataError::damaged(path, "it does not end with an end-of-archive mark"));
     }
     let (mut left, mut extension) = (MAX_ALL, Extension::default());
     let mut archive = tar::Archive::new(content(path, bytes));
@@ -170,7 +170,7 @@ impl Extension {
         let path = self.path.unwrap_or_else(|| entry.path_bytes().into_owned());
         let path = String::from_utf8_lossy(&path).into_owned();
         let reason = match self.size.is_some_and(|size| size != entry.size()) {
-            true => "its header lacks its size, as that of a file of 8 GiB or more",
+            true => "its header does not have its size, as for files of 8 GiB or more",
             false if entry.header().entry_type().is_gnu_sparse() => {
                 "it is stored as a sparse file; create the archive without --sparse"
             }
@@ -225,7 +225,10 @@ fn visit_zip(
     }
     match count == archive.entries_hint() {
         true => Ok(()),
-        false => Err(DataError::damaged(path, "its directory has other entries than it says")),
+        false => Err(DataError::damaged(
+            path,
+            "its directory does not have the number of entries that it states",
+        )),
     }
 }
 
@@ -235,7 +238,7 @@ fn fault_of_zip(error: &rawzip::Error) -> String {
         ErrorKind::MissingEndOfCentralDirectory => "it does not end with a directory",
         ErrorKind::Eof => "it ends too early",
         ErrorKind::InvalidSignature { .. } | ErrorKind::InvalidEndOfCentralDirectory => {
-            "its directory leads nowhere"
+            "its directory points outside the file"
         }
         _ => return error.to_string(),
     };
@@ -313,7 +316,7 @@ mod tests {
     #[test]
     fn entries_whose_end_is_not_in_their_header_are_refused() {
         let file = (EntryType::Regular, "a", &b"1"[..]);
-        refused(&[(EntryType::XHeader, "x", b"11 size=12\n"), file], "lacks its size");
+        refused(&[(EntryType::XHeader, "x", b"11 size=12\n"), file], "does not have its size");
         refused(&[(EntryType::GNUSparse, "a", b"1")], "--sparse");
     }
 }

@@ -110,7 +110,8 @@ const CATALOGUE: [Known; 10] = [
     },
     Known {
         name: "movielens-100k",
-        summary: "MovieLens' 100000 ratings of 1682 films by 943 users, each user's last film is held out for testing; one file",
+        summary: "MovieLens' 100000 ratings of 1682 films by 943 users, with each user's last \
+            film held out for testing; one file",
         files: &[file(
             "u.data",
             "06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490",

@@ -57,7 +57,8 @@ fn append(
     }
     let (records, rest) = bytes.as_chunks::<RECORD>();
     if !rest.is_empty() {
-        let reason = format!("{} bytes are no whole number of {RECORD}-byte records", bytes.len());
+        let reason =
+            format!("{} bytes are not a whole number of {RECORD}-byte records", bytes.len());
         return Err(DataError::damaged(&path, reason));
     }
     check_labels(&path, records.iter().map(|record| record[0]), CLASSES)?;

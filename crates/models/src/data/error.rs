@@ -11,7 +11,8 @@ use gradwire::{files, printable};
 pub enum DataError {
     /// The data set is in none of the searched places.
     #[error(
-        "data set '{name}' is not at {}; put its files there, or give their folder (known data sets: {known})",
+        "data set '{name}' is not at {}; put its files there, or give the folder that has them \
+         (known data sets: {known})",
         list(.places)
     )]
     NotFound {
@@ -32,10 +33,10 @@ pub enum DataError {
     },
     /// A folder holds no known format.
     #[error(
-        "'{}' holds no data set that is recognised; give a folder with MNIST idx files, CIFAR-10 binary batches, \
-         train/<class>/*.jpg and test/<class>/*.jpg, text in .txt files, MovieLens' u.data, ratings.dat or ratings.csv, \
-         or one .tar, .tar.gz, .tgz or .zip of such folders or texts, or of images beside their masks \
-         (<folder>/<name>.jpg and .png)",
+        "'{}' has no data set of a known format; give a folder with MNIST idx files, CIFAR-10 \
+         binary batches, train/<class>/*.jpg and test/<class>/*.jpg, text in .txt files, \
+         MovieLens' u.data, ratings.dat or ratings.csv, or a .tar, .tar.gz, .tgz or .zip with \
+         such folders or texts, or with images beside their masks (<folder>/<name>.jpg and .png)",
         printable(.path.display())
     )]
     Unrecognised {
@@ -43,7 +44,7 @@ pub enum DataError {
         path: PathBuf,
     },
     /// A folder holds more than one data set.
-    #[error("'{}' holds several data sets ({}); name the one to use", printable(.path.display()), printable(.found.join(", ")))]
+    #[error("'{}' has several data sets ({}); name the one to use", printable(.path.display()), printable(.found.join(", ")))]
     Ambiguous {
         /// The folder.
         path: PathBuf,
@@ -51,7 +52,7 @@ pub enum DataError {
         found: Vec<String>,
     },
     /// A data set lacks one of its files.
-    #[error("'{}' lacks {file}; fetch it, the data set is incomplete without it", printable(.path.display()), file = printable(.file))]
+    #[error("'{}' does not have {file}; fetch it, because the data set is incomplete without it", printable(.path.display()), file = printable(.file))]
     MissingFile {
         /// The folder (or archive) that should hold it.
         path: PathBuf,
@@ -68,7 +69,8 @@ pub enum DataError {
     },
     /// An image that differs in size from the others.
     #[error(
-        "'{}' is {found}, where the data set's first image is {expected}; give all images one size and colour type",
+        "'{}' is {found}, but the first image of the data set is {expected}; give all images the \
+         same size and colour type",
         printable(.path.display()),
         found = printable(.found), expected = printable(.expected)
     )]
@@ -81,13 +83,13 @@ pub enum DataError {
         expected: String,
     },
     /// A data set or file with no image in it.
-    #[error("'{}' holds no images; put at least one there, for training and for testing", printable(.path.display()))]
+    #[error("'{}' has no images; put at least one there for training and one for testing", printable(.path.display()))]
     NoImages {
         /// The file or folder.
         path: PathBuf,
     },
     /// Too little text for training and testing.
-    #[error("'{}' holds too little text; put at least {least} characters there", printable(.path.display()))]
+    #[error("'{}' has too little text; put at least {least} characters there", printable(.path.display()))]
     NoText {
         /// The file, folder or archive.
         path: PathBuf,
@@ -95,7 +97,7 @@ pub enum DataError {
         least: usize,
     },
     /// A text in another encoding.
-    #[error("'{}', line {line}, is not UTF-8; convert the file, with iconv for example", printable(.path.display()))]
+    #[error("'{}', line {line}, is not UTF-8; convert the file, for example with iconv", printable(.path.display()))]
     NotUtf8 {
         /// The file.
         path: PathBuf,
@@ -104,8 +106,8 @@ pub enum DataError {
     },
     /// A character of the test text that the training text does not have.
     #[error(
-        "'{}', line {line}: the character {character:?} is not in the training text, so no model can know it; \
-         remove it, or give the two texts as one file",
+        "'{}', line {line}: the character {character:?} is not in the training text, so no model \
+         can learn it; remove it, or give both texts as one file",
         printable(.path.display())
     )]
     UnknownCharacter {
@@ -117,7 +119,7 @@ pub enum DataError {
         character: char,
     },
     /// A class folder with no image in it.
-    #[error("class folder '{}' holds no .jpg, .jpeg or .png file; fill it or remove it", printable(.path.display()))]
+    #[error("class folder '{}' has no .jpg, .jpeg or .png file; fill it or remove it", printable(.path.display()))]
     EmptyClass {
         /// The folder.
         path: PathBuf,
@@ -139,7 +141,7 @@ pub enum DataError {
         absent: String,
     },
     /// More classes than labels of sixteen bits can number.
-    #[error("'{}' has {found} class folders; at most 65536 are supported, merge or remove some", printable(.path.display()))]
+    #[error("'{}' has {found} class folders, but at most 65536 are supported; merge or remove some", printable(.path.display()))]
     TooManyClasses {
         /// The folder or archive.
         path: PathBuf,

@@ -194,7 +194,7 @@ fn decode(
     };
     if shape.bytes().saturating_mul(files.len()) as u64 > most {
         let reason =
-            format!("its {} images of {shape} hold more than {} GiB", files.len(), most >> 30);
+            format!("its {} images of {shape} take more than {} GiB", files.len(), most >> 30);
         return Err(DataError::damaged(origin, reason));
     }
     let threads = thread::available_parallelism().map_or(1, NonZero::get);

@@ -118,7 +118,7 @@ fn parse(
             let most = MAX_ALL >> 30;
             DataError::damaged(
                 path,
-                format!("its header claims sizes {sizes:?}, of more than {most} GiB"),
+                format!("its header states sizes {sizes:?}, which take more than {most} GiB"),
             )
         })?;
     // Reads one byte more than announced: this detects trailing bytes, and makes gzip verify its
@@ -127,11 +127,13 @@ fn parse(
     content.take(expected + 1).read_to_end(&mut data).map_err(|e| unreadable(path, &e))?;
     match (data.len() as u64).cmp(&expected) {
         std::cmp::Ordering::Equal => Ok((sizes, data)),
-        std::cmp::Ordering::Greater => {
-            Err(DataError::damaged(path, format!("more follows the {expected} bytes announced")))
-        }
+        std::cmp::Ordering::Greater => Err(DataError::damaged(
+            path,
+            format!("it has more than the {expected} bytes that its header states"),
+        )),
         std::cmp::Ordering::Less => {
-            let reason = format!("it holds {} of the {expected} bytes announced", data.len());
+            let reason =
+                format!("it has {} of the {expected} bytes that its header states", data.len());
             Err(DataError::damaged(path, reason))
         }
     }

@@ -88,7 +88,7 @@ pub(super) fn check_labels(
         Some((index, label)) => {
             let last = classes - 1;
             let reason =
-                format!("example {index} has the label {label}; labels run from 0 to {last}");
+                format!("example {index} has the label {label}, but labels run from 0 to {last}");
             Err(DataError::damaged(path, reason))
         }
         None => Ok(()),

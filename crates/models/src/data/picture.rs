@@ -161,7 +161,7 @@ impl Picture {
     /// weights that fall linearly to 0 at the distance of one new pixel, or of one old pixel if the
     /// picture becomes larger.
     pub(super) fn scaled(&self, width: usize, height: usize) -> Self {
-        assert_eq!(self.channels, 1, "only grey pictures are scaled");
+        assert_eq!(self.channels, 1, "only grey pictures can be scaled");
         let (columns, rows) = (tents(self.width, width), tents(self.height, height));
         let mut pixels = Vec::with_capacity(width * height);
         for Tent { first, weights } in &rows {

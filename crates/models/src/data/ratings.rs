@@ -162,7 +162,7 @@ pub(super) fn load_file(
             None if line.trim().is_empty() || (number == 1 && (named || lettered(line))) => {}
             None => {
                 let reason = format!(
-                    "line {number} is no user, item, rating and time: '{}'",
+                    "line {number} is not a user, an item, a rating and a time: '{}'",
                     line.chars().take(60).collect::<String>()
                 );
                 return Err(DataError::damaged(&path, reason));
@@ -171,7 +171,7 @@ pub(super) fn load_file(
     }
     let ratings = Ratings::new(&lines);
     if ratings.test.is_empty() {
-        let reason = "no user has rated two items, so that there is nothing to test on".to_owned();
+        let reason = "no user has rated two items, so there is nothing to test on".to_owned();
         return Err(DataError::damaged(&path, reason));
     }
     Ok(ratings)

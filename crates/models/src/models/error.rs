@@ -9,7 +9,8 @@ use crate::TaskKind;
 pub enum ModelError {
     /// The images are too small for the model's pooling.
     #[error(
-        "{model} needs images of at least {least}×{least}, these are {shape}; choose another model (mlp takes any size)"
+        "{model} needs images of at least {least}×{least}, but these are {shape}; choose another \
+         model (mlp takes any size)"
     )]
     TooSmall {
         /// The model.
@@ -21,7 +22,8 @@ pub enum ModelError {
     },
     /// Images that cannot be halved often enough, or do not have two classes.
     #[error(
-        "{model} tells two classes of pixels apart in images whose sides are multiples of {sides}, these are {shape} with {} classes; give such images",
+        "{model} needs images with two classes of pixels and sides that are multiples of {sides}, but these are \
+         {shape} with {} classes; crop or pad the images, or choose another data set",
         shape.classes
     )]
     Sides {
@@ -33,14 +35,19 @@ pub enum ModelError {
         sides: usize,
     },
     /// Images without pixels, or a task without classes.
-    #[error("a model needs images with at least one pixel and two classes, these are {shape} with {} classes", shape.classes)]
+    #[error(
+        "a model needs images with at least one pixel and two classes, but these are {shape} with \
+         {} classes; choose another data set",
+        shape.classes
+    )]
     Empty {
         /// The images.
         shape: ImageShape,
     },
     /// More parameters than fit in memory.
     #[error(
-        "the model has {parameters} parameters on this data, which do not fit into memory ({:.1} GB); choose a smaller model, or smaller images, texts or tables of ratings",
+        "the model has {parameters} parameters on this data, and they do not fit into memory \
+         ({:.1} GB); choose a smaller model, or smaller images, texts or tables of ratings",
         4e-9 * *parameters as f64
     )]
     TooLarge {
@@ -58,7 +65,9 @@ pub enum ModelError {
         task: TaskKind,
     },
     /// A text with fewer than two different symbols.
-    #[error("a language model needs at least two different symbols, this text has {symbols}")]
+    #[error(
+        "a language model needs at least two different symbols, but this text has {symbols}; choose another text"
+    )]
     Vocabulary {
         /// The number of different symbols.
         symbols: usize,

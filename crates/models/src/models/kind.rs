@@ -78,7 +78,13 @@ pub enum ModelKind {
 pub enum UnknownModel {
     /// An unknown name.
     #[error(
-        "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers; mlp:392-50,tanh,squared on squared errors), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16, and, for images of ImageNet's size, alexnet, resnet18, resnet50, vgg19; unet (unet:N with N channels in its narrowest layer, 1 to 256) for images with masks; gpt (gpt:layers=4,heads=4,width=128,context=64, where the heads divide the width), charlstm (charlstm:hidden=200,unroll=35,dropout=0.5,embedding=on) and wordlstm (the same with 650 hidden units) for text; ncf for ratings"
+        "unknown model '{0}'; known ones: for images mlp (mlp:392-50,tanh has hidden layers of 392 and 50 units, \
+         mlp:392-50,tanh,squared a squared loss), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, \
+         resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16; for images of ImageNet's \
+         size alexnet, resnet18, resnet50, vgg19; for images with masks unet (unet:N has N channels in its narrowest \
+         layer, 1 to 256); for text gpt (gpt:layers=4,heads=4,width=128,context=64; the number of heads divides the \
+         width), charlstm (charlstm:hidden=200,unroll=35,dropout=0.5,embedding=on) and wordlstm (the same with 650 \
+         hidden units); for ratings ncf"
     )]
     Name(String),
     /// A model whose sizes are out of range.
@@ -245,7 +251,7 @@ fn allowed_sizes(name: &str) -> Option<String> {
         }
         _ => is_number(name.strip_prefix("resnet")?).then(|| {
             format!(
-                "give a depth 6n+2 from 8 to {} but 50, or resnet9, resnet18 or resnet50",
+                "give a depth 6n+2 from 8 to {} except 50, or resnet9, resnet18 or resnet50",
                 ModelKind::DEEPEST
             )
         }),

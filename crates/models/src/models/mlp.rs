@@ -36,7 +36,8 @@ impl Hidden {
     /// The allowed sizes, for errors.
     pub(super) fn allowed() -> String {
         format!(
-            "give 1 to {MOST_LAYERS} hidden layers of 1 to {MOST_UNITS} units, optionally with ',tanh' or ',tanh,squared'"
+            "give 1 to {MOST_LAYERS} hidden layers of 1 to {MOST_UNITS} units, optionally \
+             followed by ',tanh' or ',tanh,squared'"
         )
     }
 

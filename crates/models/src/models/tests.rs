@@ -141,10 +141,10 @@ fn kinds_parse_and_print() {
         ("resnet1208", "6n+2"),
         ("gpt:layers=0", "1 to 256"),
         ("gpt:heads=3", "heads=3 is not allowed; give a number that divides the width"),
-        ("gpt:width=130", "width=130 is not allowed; give a multiple of the 4 heads"),
+        ("gpt:width=130", "width=130 is not allowed; give a multiple of 4, the number of heads"),
         ("gpt:depth=3", "layers, heads"),
         ("charlstm:hidden=0", "1 to 4096"),
-        ("charlstm:64", "'64' is not of the form key=value"),
+        ("charlstm:64", "'64' does not have the form key=value"),
         ("wordlstm:dropout=0.125", "a multiple of 0.01 from 0 to 0.9"),
         ("wordlstm:embedding=no", "off or on"),
     ] {

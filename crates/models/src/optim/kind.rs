@@ -148,7 +148,8 @@ impl FromStr for OptimizerKind {
             }
             unknown => {
                 return Err(OptionsError::Unknown(format!(
-                    "unknown optimizer '{unknown}'; known are sgd, momentum, nesterov, adam, adamw, muon, rmsprop, adagrad"
+                    "unknown optimizer '{unknown}'; known ones: sgd, momentum, nesterov, adam, \
+                     adamw, muon, rmsprop, adagrad"
                 )));
             }
         };

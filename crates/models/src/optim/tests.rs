@@ -304,11 +304,11 @@ fn kinds_parse_and_print() {
     }
     assert_eq!("momentum:m=0.9".parse::<OptimizerKind>().unwrap().to_string(), "momentum");
     for (text, part) in [
-        ("lion", "known are sgd, momentum, nesterov, adam, adamw, muon, rmsprop, adagrad"),
-        ("sgd:m=0.9", "no setting 'm'; known are: none"),
+        ("lion", "known ones: sgd, momentum, nesterov, adam, adamw, muon, rmsprop, adagrad"),
+        ("sgd:m=0.9", "no setting 'm'; it has: none"),
         ("momentum:m=1", "m=1 is not allowed; give a number in [0, 1)"),
         ("momentum:m=nan", "is not allowed"),
-        ("adam:beta3=0", "known are: beta1, beta2, eps, freeze, exchange"),
+        ("adam:beta3=0", "it has: beta1, beta2, eps, freeze, exchange"),
         ("adam:beta1=0.99999999999", "is not allowed"),
         ("adam:eps=0", "positive"),
         ("rmsprop:rho=1", "rho=1 is not allowed; give a number in [0, 1)"),

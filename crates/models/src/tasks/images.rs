@@ -67,7 +67,7 @@ fn check_augmentation(images: &Images, config: &TaskConfig) -> Result<(), String
     }
     let [_, height, width] = images.shape();
     Err(format!(
-        "images of {height} by {width} pixels are too small to be moved; give --augment off"
+        "images of {height} by {width} pixels are too small for crops and shifts; give --augment off"
     ))
 }
 

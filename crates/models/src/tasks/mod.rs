@@ -41,7 +41,7 @@ pub fn check(data: &Dataset, config: &TaskConfig) -> Result<(), String> {
     let kind = data.task();
     if config.model.task() != kind {
         let (name, error) = (&data.name, config.model.not_for(kind));
-        return Err(format!("data set '{name}' holds {kind}, but {error}"));
+        return Err(format!("data set '{name}' has {kind}, but {error}"));
     }
     task_of(data).check(config)
 }

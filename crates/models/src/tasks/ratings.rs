@@ -40,7 +40,10 @@ impl<'a> Task<'a> for Recommendation<'a> {
     }
 
     fn check(&self, config: &TaskConfig) -> Result<(), String> {
-        refuse_augmentation(config, "crops and flips are for images; leave them off for ratings")
+        refuse_augmentation(
+            config,
+            "crops and flips are for images, not for ratings; give --augment off",
+        )
     }
 
     fn replica(

@@ -19,7 +19,7 @@ impl<'a> Task<'a> for Segmentation<'a> {
     }
 
     fn check(&self, config: &TaskConfig) -> Result<(), String> {
-        let reason = "crops and flips would change images but not their masks; leave them off";
+        let reason = "crops and flips would change images but not their masks; give --augment off";
         refuse_augmentation(config, reason)?;
         check_sizes(self.0)
     }

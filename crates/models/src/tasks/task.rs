@@ -36,7 +36,8 @@ pub trait Task<'a> {
     ) -> Result<Option<Vec<Vec<u32>>>, String> {
         if split.is_by_class() {
             return Err(format!(
-                "the split '{split}' sorts examples by class, and these do not have one class each; take shared or shards"
+                "the split '{split}' sorts examples by class, but these examples do not have one \
+                 class each; use shared or shards"
             ));
         }
         // The other splits only count the labels.

@@ -33,7 +33,10 @@ impl<'a> Task<'a> for Language<'a> {
     }
 
     fn check(&self, config: &TaskConfig) -> Result<(), String> {
-        refuse_augmentation(config, "crops and flips are for images; leave them off for text")?;
+        refuse_augmentation(
+            config,
+            "crops and flips are for images, not for text; give --augment off",
+        )?;
         if self.text.test.len() < 2 {
             return Err(format!("the test text needs at least two {}", self.text.unit));
         }
@@ -71,7 +74,8 @@ impl<'a> Task<'a> for Language<'a> {
                 Ok(Some((0..workers as u32).map(part).collect()))
             }
             _ => Err(format!(
-                "the split '{split}' is for images; a text is cut into equal consecutive parts: take shared or shards"
+                "the split '{split}' is for images; a text can only be cut into equal consecutive \
+                 parts: use shared or shards"
             )),
         }
     }

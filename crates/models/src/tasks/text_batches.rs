@@ -43,8 +43,8 @@ pub(super) fn check(
     let (tokens, unit) = (text.train.len(), text.unit);
     if steps_per_epoch(tokens, workers, batch, unroll) == 0 {
         return Err(format!(
-            "the training text of '{name}' has {tokens} {unit}, and {workers} workers with {batch} streams each take \
-             at least {} for each stream; use fewer workers, a smaller batch or a longer text",
+            "the training text of '{name}' has {tokens} {unit}, but {workers} workers with {batch} streams each need \
+             at least {} per stream; use fewer workers, a smaller batch or a longer text",
             unroll + 1
         ));
     }

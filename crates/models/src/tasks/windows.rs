@@ -45,8 +45,8 @@ pub(super) fn check(
     // Even if workers share the text: the split is not known here.
     if tokens / config.workers <= context {
         return Err(format!(
-            "the training text of '{name}' has {tokens} {unit}, and {} workers with a context of {context} take at least \
-             {} each; use fewer workers, a shorter context or a longer text",
+            "the training text of '{name}' has {tokens} {unit}, but {} workers with a context of {context} need at \
+             least {} each; use fewer workers, a shorter context or a longer text",
             config.workers,
             context + 1
         ));

@@ -53,7 +53,7 @@ pub struct Measurement {
 #[derive(Debug, Error)]
 pub enum PeerError {
     /// A compressor without a peer.
-    #[error("PyTorch has no operation that does what {0} does; the compressors with one are {known}", known = known())]
+    #[error("PyTorch has no operation equivalent to {0}; compressors with an equivalent: {known}", known = known())]
     NoPeer(String),
     /// Python or PyTorch is missing.
     #[error(

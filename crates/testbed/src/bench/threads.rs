@@ -127,11 +127,11 @@ pub fn table(measurements: &[Measurement]) -> Table {
         .column("elements", |m| m.elements)
         .column("threads", |m| m.threads)
         .column("compress", |m| gbps(m.compress_gbps))
-        .column("of one thread", |m| times(m.compress_speedup))
-        .column("of threads apart", |m| percent(m.compress_gbps / m.compress_apart_gbps))
+        .column("speed-up", |m| times(m.compress_speedup))
+        .column("of independent threads", |m| percent(m.compress_gbps / m.compress_apart_gbps))
         .column("decompress", |m| gbps(m.decompress_gbps))
-        .column("of one thread", |m| times(m.decompress_speedup))
-        .column("of threads apart", |m| percent(m.decompress_gbps / m.decompress_apart_gbps))
+        .column("speed-up", |m| times(m.decompress_speedup))
+        .column("of independent threads", |m| percent(m.decompress_gbps / m.decompress_apart_gbps))
         .table()
 }
 

@@ -46,7 +46,7 @@ fn dash() -> String {
 pub fn summary(all: &[Checked]) -> String {
     let count = |is: fn(&Verdict) -> bool| all.iter().filter(|one| is(&one.verdict)).count();
     format!(
-        "{} identical, {} with other bytes, {} with the same figures and other bits, {} that differ, {} not checked.",
+        "{} identical, {} with other bytes, {} with the same figures but other bits, {} that differ, {} not checked.",
         count(|verdict| matches!(verdict, Verdict::Identical)),
         count(|verdict| matches!(verdict, Verdict::OtherBytes(_))),
         count(|verdict| matches!(verdict, Verdict::SameFigures(_))),

@@ -87,8 +87,8 @@ fn recorded(run: &Committed, steps: Option<u64>) -> Result<Figures, TestbedError
     }
     let known: Vec<String> = record.digest_at.keys().map(u64::to_string).collect();
     let remedy = match known.as_slice() {
-        [] => "it has none before its end: leave out --steps".to_owned(),
-        _ => format!("it has those after {}", known.join(", ")),
+        [] => "it only has one at its end: leave out --steps".to_owned(),
+        _ => format!("it has digests after {}", known.join(", ")),
     };
     Err(TestbedError::Config(format!(
         "{}: the record has no digest after {steps} steps; {remedy}",
@@ -124,7 +124,7 @@ fn configuration(
     let data = known.clone()?;
     if data.checksum != record.data_checksum {
         return Err(format!(
-            "the data set '{name}' here has another checksum than that of the run"
+            "the checksum of the data set '{name}' differs from the checksum in the record"
         ));
     }
     let settings =
@@ -132,7 +132,7 @@ fn configuration(
     let config = RunConfig { seed: record.seed, ..RunConfig::new(settings, data, compressor) };
     if !config.resumes_exactly() {
         return Err(format!(
-            "with '{}' workers do not wait for each other, and no run has the bits of another",
+            "with '{}' workers do not wait for each other, so repetitions have other bits",
             config.exchange
         ));
     }
@@ -155,7 +155,7 @@ fn repeat(
             progress.finished(&record);
             Ok(Ok(at_end(&record)))
         }
-        (None, Ok(None)) => Err("another process has the record".to_owned()),
+        (None, Ok(None)) => Err("another process keeps the record".to_owned()),
         (None, Err(error)) => Ok(Err(error)),
     }
 }
@@ -166,7 +166,7 @@ fn why(record: &RunRecord) -> String {
         return "its compressor is not known".to_owned();
     };
     if record.numerics.is_empty() {
-        return format!("no marks recorded; made by {}", record.version);
+        return format!("no marks were recorded; made by {}", record.version);
     }
     let now = marks(&record.settings, &compressor);
     match changed_parts(&record.numerics, &now).as_slice() {

@@ -27,9 +27,12 @@ impl Experiment {
         let refused = if let Some(epochs) = self.epochs.filter(|epochs| !is_positive(epochs)) {
             format!("epochs must be a positive number, not {epochs}")
         } else if let Some(bad) = self.links_mbit.iter().find(|mbit| !LINK_MBIT.contains(mbit)) {
-            format!("a link of {bad} Mbit/s; give a number from 1e-6 to 1e9")
+            format!("a link of {bad} Mbit/s is not possible; give a number from 1e-6 to 1e9")
         } else if !LATENCY_MS.contains(&self.latency_ms) {
-            format!("a latency of {} ms; give a number from 0 to 1e9", self.latency_ms)
+            format!(
+                "a latency of {} ms is not possible; give a number from 0 to 1e9",
+                self.latency_ms
+            )
         } else {
             return self.distinct();
         };

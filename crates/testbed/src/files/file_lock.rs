@@ -87,7 +87,7 @@ fn in_use(path: &Path, file: &mut File) -> TestbedError {
     let known = file.read_to_string(&mut owner).is_ok() && owner.parse::<u32>().is_ok();
     let owner = if known { format!(" (process {owner})") } else { String::new() };
     TestbedError::Config(format!(
-        "another run{owner} writes '{}'; wait for its end, or name another file",
+        "another run{owner} writes '{}'; wait until it ends, or name another file",
         path.display()
     ))
 }

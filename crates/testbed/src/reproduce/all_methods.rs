@@ -282,13 +282,13 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
         .column("compressor", |(_, run)| &run.compressor)
         .column("exchange", |(_, run)| run.exchange)
         .column(first.metric.name(), |(_, run)| first.metric.show(run.quality))
-        .column("bits sent a parameter and step", |(_, run)| significant(sent(run)))
+        .column("bits sent per parameter and step", |(_, run)| significant(sent(run)))
         .column("sent", |(_, run)| bytes(run.bytes_up))
         .column("seed", |(_, run)| run.seed)
         .table();
     let text = format!(
-        "{} on {}, {} workers with {} images each, {} steps, learning rate {}. Each method trains the model, and its bytes \
-         are counted; the runs are too short to rank methods.\n\n{}",
+        "{} on {}, {} workers with {} images each, {} steps, learning rate {}. Each method trains \
+         the model, and its bytes are counted. The runs are too short to rank methods.\n\n{}",
         first.model,
         first.data,
         first.workers,

@@ -85,10 +85,10 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
     let table = table(&all, &links);
     let lines: String = crossings(&all, &links).iter().map(|line| format!("- {line}\n")).collect();
     let text = format!(
-        "{} with {} parameters. By the formula: of docs/exchanges.md, for messages as long as those between the fewest \
-         workers; with more, gradients differ, and a scatter-reduce compresses slices, each with a scale of its own. Time: \
-         the CPU time of compressing and decompressing, and the link model's for the bytes; without the first \
-         step.\n\n{}\n{lines}",
+        "{} with {} parameters. By the formula: the formula in docs/exchanges.md, for messages as long as between the \
+         fewest workers. With more workers, gradients differ, and a scatter-reduce compresses slices, each with its \
+         own scale. Time: the CPU time of compressing and decompressing, plus the time of the bytes in the link model, \
+         without the first step.\n\n{}\n{lines}",
         first.model,
         first.parameters,
         table.markdown(),
@@ -163,12 +163,12 @@ fn charts(runs: &[RunRecord], links: &[Link]) -> Charts {
         }
         chart
     };
-    let sent = "Sent by a worker in a step".to_owned();
+    let sent = "Sent by a worker per step".to_owned();
     let bytes = chart("bytes.svg", over_workers(sent, "kB", &|run| bytes(run) / 1e3));
     let times = links.iter().map(|&link| {
         let rate = bandwidth(link.bits_per_second);
         let time = |run: &RunRecord| 1e3 * seconds(run, link);
-        let times = over_workers(format!("Exchange at {rate}"), "ms a step", &time);
+        let times = over_workers(format!("Exchange at {rate}"), "ms per step", &time);
         chart(format!("time-{}.svg", file_name(&rate)), times)
     });
     [bytes].into_iter().chain(times).collect()
@@ -183,7 +183,7 @@ fn crossings(runs: &[RunRecord], links: &[Link]) -> Vec<String> {
         let at = format!("`{compressor}` at {}", bandwidth(link.bits_per_second));
         match crossing(runs, compressor, link) {
             Some(workers) => format!(
-                "{at}: scatter-reduce takes less time than all-gather from {workers} workers on"
+                "{at}: scatter-reduce takes less time than all-gather with {workers} or more workers"
             ),
             None => format!("{at}: scatter-reduce does not stay ahead of all-gather"),
         }
@@ -257,7 +257,7 @@ mod tests {
         }
         let link = Link::mbit(1.0);
         assert_eq!(crossing(&runs, "3lc", link), Some(12));
-        assert!(crossings(&runs, &[link])[0].contains("from 12 workers on"));
+        assert!(crossings(&runs, &[link])[0].contains("with 12 or more workers"));
         assert_eq!(crossing(&runs[..6], "3lc", link), None);
         assert!(crossings(&runs[..6], &[link])[0].contains("does not stay ahead"));
         assert_eq!(charts(&runs, &[link]).len(), 2);

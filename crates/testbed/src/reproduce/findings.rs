@@ -36,7 +36,7 @@ impl Findings {
         let tables = vec![
             (heading, table),
             ("Quality and traffic", table::traffic(summary)),
-            ("Time a step", table::time(summary)),
+            ("Time per step", table::time(summary)),
         ];
         Self { tables, charts, setup, notes: table::notes(summary) }
     }
@@ -74,8 +74,8 @@ impl Findings {
         }
         page.notes(&self.notes);
         page.section("Charts").charts(self.charts.iter().map(|(_, chart)| chart.svg()));
-        page.section("What differs in the set-up").table(&self.setup);
-        page.section("To repeat it").code(results.command);
+        page.section("Differences in the set-up").table(&self.setup);
+        page.section("How to repeat the runs").code(results.command);
         if let Some((flag, effect)) = as_it_was(results) {
             page.paragraph(&format!("With {flag}, {effect}"));
         }
@@ -131,7 +131,7 @@ fn files(
 fn as_it_was(results: &Results<'_>) -> Option<(String, &'static str)> {
     let file = results.out.join("experiment.toml");
     let effect =
-        "every setting has the value that it had in these runs, even if a default has changed.";
+        "every setting has the same value as in these runs, even if a default has changed since.";
     let flag = || (format!("--experiment {}", file.display()), effect);
     results.study.experiment.map(|_| flag())
 }

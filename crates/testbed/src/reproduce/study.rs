@@ -121,11 +121,11 @@ impl Study {
         };
         let remedy = match own {
             Some(line) => format!(
-                "write '{line}' in the experiment file; keys that it leaves out have general defaults"
+                "write '{line}' in the experiment file; a missing key has its general default"
             ),
             None => format!("leave '{}' out of the experiment file", given.unwrap_or_default()),
         };
-        Err(TestbedError::Config(format!("{} sets {key} by itself; {remedy}", self.id)))
+        Err(TestbedError::Config(format!("{} sets {key} itself; {remedy}", self.id)))
     }
 
     /// The index of the named row of its table, or of the first row.
@@ -137,7 +137,7 @@ impl Study {
         let Some(name) = name else { return Ok(0) };
         if rows.is_empty() {
             return Err(TestbedError::Config(format!(
-                "{id} has no rows to choose from; leave --row out"
+                "{id} has no rows to choose from; leave out --row"
             )));
         }
         rows.iter().position(|row| *row == name).ok_or_else(|| {

@@ -65,7 +65,7 @@ fn what_a_study_fixes_cannot_be_changed_by_an_experiment_file() {
         study.check_fixed(0, &experiment).unwrap_err().to_string()
     };
     let seeds = refused("exchange-scaling", |e| e.seeds = vec![0, 1]);
-    assert!(seeds.contains("sets seeds by itself; write 'seeds = [0]'"), "{seeds}");
+    assert!(seeds.contains("sets seeds itself; write 'seeds = [0]'"), "{seeds}");
     let workers = refused("adacomp-fig7", |e| e.workers = 4);
     assert!(workers.contains("write 'workers = 8'"), "{workers}");
     let outer = refused("all-methods", |e| e.outer = Some(known("sgd")));
@@ -138,8 +138,8 @@ fn each_study_writes_a_page_with_its_charts() {
         assert!(readme.contains(says) && readme.contains(study.citation), "{id}");
         assert!(readme.contains("- 3lc, seed 2: the loss is NaN\n"), "{id}");
         assert!(readme.contains("\n\nBy hand.\n\n"), "{id}");
-        let end = "With `--experiment results/experiment.toml`, every setting has the value that it \
-                   had in these runs, even if a default has changed.\n\nRuns by gradwire 0.0.0.\n";
+        let end = "With `--experiment results/experiment.toml`, every setting has the same value as in \
+                   these runs, even if a default has changed since.\n\nRuns by gradwire 0.0.0.\n";
         assert!(readme.ends_with(&format!("```\n\n{end}")), "{id}");
         assert!(files[1].1.contains("<p>Runs by gradwire 0.0.0.</p>"), "{id}");
         assert!(files.iter().skip(2).all(|(name, _)| readme.contains(name.as_str())), "{id}");

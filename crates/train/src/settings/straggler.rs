@@ -30,7 +30,7 @@ impl FromStr for Straggler {
             Some(Self { worker: worker.parse().ok()?, delay })
         };
         read().ok_or_else(|| {
-            format!("'{text}' is no worker and the seconds it waits; give both, such as 3=0.2")
+            format!("'{text}' is not a worker and its delay in seconds; give both, such as 3=0.2")
         })
     }
 }

@@ -139,26 +139,26 @@ settings! {
     /// [default: lenet5]
     model: ModelKind = known("lenet5"), "model" "MODEL";
 
-    /// Number of workers [default: 4; under mpirun, the processes that are no servers]
+    /// Number of workers [default: 4; under mpirun, the processes that are not servers]
     workers: usize = 4, "workers" "N";
 
     /// How workers exchange tensors: [`Exchange::KNOWN`] [default: server]
     exchange: Exchange = Exchange::default(), "exchange" "EXCHANGE";
 
-    /// What workers send: gradients; updates, the changes of parameters that each computes with an
-    /// optimizer of its own over the local steps of a round; or weights, the parameters themselves,
-    /// which are averaged [default: gradients]
+    /// What workers send: gradients; updates, the changes of parameters that each worker computes
+    /// with its own optimizer over the local steps of a round; or weights, the parameters
+    /// themselves, which are averaged [default: gradients]
     send: Payload = Payload::default(), "send" "WHAT";
 
-    /// With updates: the optimizer that applies their mean to the common parameters, as the
-    /// negative of a gradient; DiLoCo's is nesterov with --outer-lr 0.7 [default: off, the mean is
+    /// With updates: the optimizer that applies the mean update to the common parameters, as the
+    /// negative of a gradient; DiLoCo uses nesterov with --outer-lr 0.7 [default: off, the mean is
     /// added]
     outer: Option<OptimizerKind> = None, "outer" "NAME";
 
     /// The learning rate of the outer optimizer, the same at every round [default: 1]
     outer_rate: f32 = 1.0, "outer-lr" "RATE";
 
-    /// With updates: scale an update whose norm exceeds the median of all workers' norms down to it
+    /// With updates: scale an update down to the median of all workers' norms if its norm is larger
     /// [default: off]
     median_clip: bool = false, "median-clip" "on|off";
 
@@ -166,20 +166,19 @@ settings! {
     /// classes[:per=2], dirichlet[:alpha=0.5] [default: shared]
     split: Split = Split::default(), "split" "SPLIT";
 
-    /// The fraction of the workers that takes part in each round, drawn from the seed; above 0, up
+    /// The fraction of the workers that take part in each round, drawn from the seed; above 0, up
     /// to 1 [default: 1]
     participation: f64 = 1.0, "participation" "PART";
 
-    /// The probability with which a worker fails to deliver in a round; from 0, below 1 [default:
+    /// The probability that the message of a worker is lost in a round; from 0, below 1 [default:
     /// 0]
     dropout: f64 = 0.0, "dropout" "P";
 
-    /// With updates and a sparse compressor: set the momentum of elements that were sent to zero
-    /// [default: on]
+    /// With updates and a sparse compressor: set the momentum of sent elements to zero [default: on]
     mask: bool = true, "mask" "on|off";
 
-    /// Exchange the gradients of the last layers while those of the first are still being computed.
-    /// Reports show which fraction of the time of the exchange this hid [default: off]
+    /// Exchange the gradients of the last layers while the gradients of the first layers are still
+    /// being computed. Reports show the fraction of the exchange that this hid [default: off]
     overlap: bool = false, "overlap" "on|off";
 
     /// Training steps [default: 600]
@@ -198,52 +197,53 @@ settings! {
     /// step:from=0.1,factor=0.1,at=0.5+0.75 [default: one that suits the model]
     learning_rate: LearningRate = known("cosine:from=0.01,to=0.0001"), "lr" "RATE";
 
-    /// Weight of the ℓ2 penalty: the gradient gets this times the parameter, with --send gradients
-    /// once for all steps of a round; with adamw and muon, tensors of two or more dimensions lose
-    /// this times the learning rate [default: 0.0001, 0.1 for gpt, none for LSTMs and ncf]
+    /// Weight of the ℓ2 penalty: W times the parameter is added to the gradient, with --send
+    /// gradients once for all steps of a round. adamw and muon instead shrink tensors of two or more
+    /// dimensions by W times the learning rate [default: 0.0001, 0.1 for gpt, none for LSTMs and
+    /// ncf]
     weight_decay: f32 = 1e-4, "weight-decay" "W";
 
-    /// Weight of the ℓ1 penalty: the gradient gets this times the parameter's sign [default: 0]
+    /// Weight of the ℓ1 penalty: W times the parameter's sign is added to the gradient [default: 0]
     l1: f32 = 0.0, "l1" "W";
 
-    /// Send variance-reduced gradients (SVRG): their difference from those at a snapshot of the
-    /// parameters, whose whole gradient is shared exactly; a new snapshot is taken every STEPS
-    /// steps [default: 0, plain gradients]
+    /// Send variance-reduced gradients (SVRG): the difference from the gradients at a snapshot of
+    /// the parameters, whose full gradient is exchanged uncompressed; a new snapshot is taken every
+    /// STEPS steps [default: 0, plain gradients]
     svrg: u64 = 0, "svrg" "STEPS";
 
     /// Delay a worker in every step: 3=0.2 delays worker 3 by 0.2 seconds. To see the effect,
     /// compare the seconds of runs, which --json prints [default: off]
     straggler: Option<Straggler> = None, "straggler" "WORKER=SECONDS";
 
-    /// Scale a worker's gradient down to this ℓ2 norm where it is longer [default: 1 for gpt, 5 for
-    /// LSTMs, none for other models]
+    /// Scale a worker's gradient down to this ℓ2 norm if its norm is larger [default: 1 for gpt, 5
+    /// for LSTMs, none for other models]
     clip: Option<f32> = None, "clip" "NORM";
 
-    /// Random crops (4 pixels of padding) and flips of colour training images, shifts (2 pixels) of
-    /// grey ones [default: on for colour images]
+    /// Random crops (4 pixels of padding) and flips of colour training images, and shifts (2 pixels)
+    /// of grey training images [default: on for colour images]
     augment: Option<bool> = None, "augment" "on|off";
 
     /// A compressor for certain tensors: '*.bias -> fp16', '<1000 -> none', '>=100000 -> powersgd',
-    /// 'vectors -> none' (or matrices, convolutions); repeatable, the first that fits counts
+    /// 'vectors -> none' (or matrices, convolutions); repeatable, the first matching rule applies
     rules: Vec<Rule> = Vec::new(), "rule" "TENSORS -> SPEC";
 
-    /// Tensors of one dimension or none (biases, the scales of norms) travel uncompressed [default:
+    /// Send tensors of one dimension or none (biases, the scales of norms) uncompressed [default:
     /// on]
     raw_vectors: bool = true, "raw-vectors" "on|off";
 
-    /// Tensors with fewer than N elements travel uncompressed [default: 256]
+    /// Send tensors with fewer than N elements uncompressed [default: 256]
     raw_below: usize = Policy::RAW_BELOW, "raw-below" "N";
 
-    /// Tensors whose name contains this word travel uncompressed; repeatable
+    /// Send tensors whose name contains this word uncompressed; repeatable
     raw_names: Vec<String> = Vec::new(), "raw" "WORD";
 
-    /// Maximum number of test images or tokens in an evaluation; the last evaluation takes all
+    /// Maximum number of test images or tokens in an evaluation; the last evaluation uses all
     /// [default: 1000, 20000 for text]
     evaluate_at_most: usize = 1000, "evaluate-at-most" "N";
 
-    /// Go on without workers that are lost, as long as this many are left: from the state after the
-    /// last exchange, which the first worker keeps in memory. Residuals of lost workers go to those
-    /// left [default: off, a lost worker ends the run]
+    /// Continue without lost workers as long as N workers are left, from the state after the last
+    /// exchange, which the first worker keeps in memory. The other workers take over the residuals
+    /// of lost workers [default: off, a lost worker ends the run]
     min_workers: Option<usize> = None, "min-workers" "N";
 
     /// Seconds after which a silent rank counts as lost; more than the longest pause, such as an
@@ -284,7 +284,7 @@ impl TrainingSettings {
             check(count <= most, format!("{name} must be at most {most}, not {count}"))?;
         }
         for (name, value) in [("weight decay", self.weight_decay), ("l1", self.l1)] {
-            let message = format!("{name} must be a number from 0, not {value}");
+            let message = format!("{name} must be a number of at least 0, not {value}");
             check(value >= 0.0 && value.is_finite(), message)?;
         }
         let (part, dropout, seconds) = (self.participation, self.dropout, self.deadline_s);
@@ -312,7 +312,7 @@ impl TrainingSettings {
         match self.straggler.filter(|straggler| straggler.worker >= self.workers) {
             None => Ok(()),
             Some(straggler) => Err(format!(
-                "the straggler is worker {}, and there are workers 0 to {}; name one of those",
+                "the straggler is worker {}, but there are workers 0 to {}; name one of them",
                 straggler.worker,
                 self.workers - 1
             )),

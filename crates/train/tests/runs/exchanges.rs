@@ -130,13 +130,16 @@ fn tensors_travel_by_rules() {
     // The product counts the bits of one compressor.
     assert!(ruled.traffic_estimate().is_none() && plain.traffic_estimate().is_some());
     let budget = config.with(|c| c.compressor = "topk within 1MB".parse().unwrap());
-    refused(&budget, &["no rules beside it"]);
+    refused(&budget, &["leave out the rules"]);
 }
 
 #[test]
 fn a_budget_is_refused_where_bytes_do_not_follow_from_the_messages() {
     for exchange in ["sparse-all-reduce", "hierarchical:node=3"] {
-        refused(&config("topk within 1MB", exchange), &["a budget needs an exchange", exchange]);
+        refused(
+            &config("topk within 1MB", exchange),
+            &["a budget counts the bytes of messages", exchange],
+        );
     }
     let budget = config("topk within 1MB", "all-gather");
     refused(&budget.clone().with(|c| c.min_workers = Some(1)), &["budget", "min_workers off"]);

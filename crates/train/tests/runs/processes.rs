@@ -176,7 +176,7 @@ fn ranks_of_different_configurations_are_told_what_differs() {
     differ(&base, &base.clone().with(|c| c.overlap = true), ["overlap true", "overlap false"]);
     let transport = in_process::connect(2, in_process::Options::default()).remove(0);
     let error = run_rank(&base, &(), &RunOptions::default(), Box::new(transport)).unwrap_err();
-    assert!(error.to_string().contains("3 ranks, and 2 were started"), "{error}");
+    assert!(error.to_string().contains("3 ranks, but 2 were started"), "{error}");
 }
 
 #[test]
@@ -446,7 +446,7 @@ fn a_file_of_another_run_is_not_taken_for_one_of_this() {
         let threads: Vec<_> = (0..3).map(|rank| scope.spawn(move || run(rank))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
     });
-    assert!(error.iter().all(|error| error.contains("is there already")), "{error:?}");
+    assert!(error.iter().all(|error| error.contains("exists already")), "{error:?}");
 }
 
 #[test]

@@ -69,6 +69,6 @@ fn models_and_splits_that_do_not_fit_ratings_are_refused() {
     refused(config("lenet5", data()), "choose ncf");
     refused(config("ncf", Arc::new(embedded_sized(0, 20, 10))), "choose mlp");
     let by_classes = config("ncf", data()).with(|c| c.split = "classes".parse().unwrap());
-    refused(by_classes, "take shared or shards");
-    refused(config("ncf", data()).with(|c| c.augment = Some(true)), "leave them off");
+    refused(by_classes, "use shared or shards");
+    refused(config("ncf", data()).with(|c| c.augment = Some(true)), "give --augment off");
 }

@@ -54,5 +54,5 @@ fn models_and_splits_that_do_not_fit_masks_are_refused() {
     refused(config("lenet5", data()), "choose unet");
     refused(config("unet", Arc::new(embedded_sized(0, 40, 10))), "images by masks");
     refused(config("unet", data()).with(|c| c.augment = Some(true)), "not their masks");
-    refused(config("unet", data()).with(|c| c.split = "classes".parse().unwrap()), "take shared");
+    refused(config("unet", data()).with(|c| c.split = "classes".parse().unwrap()), "use shared");
 }

@@ -191,7 +191,7 @@ fn estimates_and_momentum_before_compression_resume_bit_for_bit() {
         }
     }
     let weights = config("3lc:momentum=0.9", "all-gather").with(|c| c.send = Payload::Weights);
-    refused(&weights, &["made for gradients", "leave out momentum"]);
+    refused(&weights, &["has a memory for gradients", "leave out momentum"]);
     let unequal = config("topk:ef=ef21", "all-gather")
         .with(|c| c.split = "shards:sizes=3+1".parse().unwrap());
     refused(&unequal, &["topk:ef=ef21", "equal weights"]);

@@ -35,7 +35,7 @@ use crate::{Entry, Family, Properties};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "adacomp",
-    summary: "the elements near the largest of their bin, as ternary values",
+    summary: "the elements close to the largest of their bin, as ternary values",
     formula: "x̂ = sign(G)·scale where |m + factor·g| ≥ max|G| of the bin, 0 elsewhere; G = m + g, scale = mean of the bins' max|G|",
     family: Family::Hybrid,
     sparse: true,

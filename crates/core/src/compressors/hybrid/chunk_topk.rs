@@ -49,8 +49,9 @@ use crate::{
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "chunk-topk",
-    summary: "of each chunk of 4096 the largest elements, each in two bits",
-    formula: "x̂ = the mean of its bin at the k largest |c| of each chunk, 0 elsewhere; bins ⌊(c − μ)/(1.5·σ)⌋, μ and σ of those sent",
+    summary: "the largest elements of each chunk of 4096, in two bits each",
+    formula: "x̂ = the mean of the element's bin at the k largest |c| of each chunk, 0 elsewhere; \
+        bins ⌊(c − μ)/(1.5·σ)⌋, μ and σ of the sent elements",
     family: Family::Hybrid,
     sparse: true,
     error_feedback: true,
@@ -64,7 +65,7 @@ pub(crate) static ENTRY: Entry = Entry {
 crate::parameters! {
     /// Sparsification by chunks, with values of two bits.
     pub struct ChunkTopK {
-        /// number of elements of a chunk of 4096 to send
+        /// number of elements to send per chunk of 4096
         k: usize = whole(64, 1..=4096),
         /// an element's mean over all ranks, or over those that sent it
         senders("mean"): bool = either(&["ranks", "senders"]),

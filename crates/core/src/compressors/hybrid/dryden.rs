@@ -40,8 +40,9 @@ use crate::{
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "dryden",
-    summary: "the largest elements of either sign, each decoded to the mean of its sign",
-    formula: "x̂ = mean of its side where c ≥ τ⁺ > 0 or c ≤ τ⁻ < 0, which a fraction ratio of each sign reaches; 0 elsewhere",
+    summary: "the largest elements of each sign, decoded to the mean of their sign",
+    formula: "x̂ = mean of the sent elements with c's sign where c ≥ τ⁺ > 0 or c ≤ τ⁻ < 0, 0 \
+        elsewhere; a fraction ratio of each sign reaches τ⁺ or τ⁻",
     family: Family::Hybrid,
     sparse: true,
     error_feedback: true,
@@ -56,7 +57,7 @@ pub(crate) static ENTRY: Entry = Entry {
 crate::parameters! {
     /// Adaptive thresholding with two means.
     pub struct Dryden {
-        /// fraction of the elements of either sign to send
+        /// fraction of the elements of each sign to send
         ratio: f64 = real(0.01, Excluded(0.0), Included(1.0)),
     }
 }

@@ -52,8 +52,9 @@ use crate::{
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "qsparse-local",
-    summary: "the largest elements, or random ones, quantized",
-    formula: "x̂ = Q(c) at the k largest |c|, or k random ones, 0 elsewhere; Q(c) = qsgd(c)/(1 + β), or sign(c) times the mean |c| of these k",
+    summary: "the largest or random elements, quantized",
+    formula: "x̂ = Q(c) at the k largest |c| or at k random positions, 0 elsewhere; Q(c) = \
+        qsgd(c)/(1 + β), or sign(c) times the mean |c| of these k",
     family: Family::Hybrid,
     sparse: true,
     error_feedback: true,
@@ -92,7 +93,7 @@ crate::parameters! {
         sign("quantizer"): bool = either(&["qsgd", "sign"]),
         /// levels on either side of zero
         s: u16 = qsgd::S,
-        /// number of sent elements with a common norm; 0 takes one norm for all of them
+        /// number of sent elements that share a norm; 0: one norm for all of them
         bucket: usize = whole(512, 0..=1 << 30),
         /// shrink values by 1/(1 + β), so that rounding noise never makes the result worse than
         /// sending nothing (Lemma 2 of the paper)
@@ -402,11 +403,11 @@ mod tests {
             bad[at] = byte;
             refused("qsparse-local:ratio=0.25,s=5", 8, &bad)
         };
-        assert_eq!(changed(0, 4), DecodeError::Corrupt("unknown code of positions"));
+        assert_eq!(changed(0, 4), DecodeError::Corrupt("unknown position code"));
         assert!(matches!(changed(4, 0xbf), DecodeError::Corrupt(_)));
         assert!(matches!(changed(4, 0x7f), DecodeError::Corrupt(_)));
-        assert_eq!(changed(5, 0x1b), DecodeError::Corrupt("a symbol is not of the alphabet"));
-        let ones = DecodeError::Corrupt("the bitmap has another number of ones");
+        assert_eq!(changed(5, 0x1b), DecodeError::Corrupt("a symbol is not in the alphabet"));
+        let ones = DecodeError::Corrupt("the bitmap has a wrong number of ones");
         assert_eq!(changed(6, 0b0010_0000), ones);
         let spec = "qsparse-local:ratio=0.25,quantizer=sign";
         let signs = [0, 0, 0, 0x60, 0x40, 0b110, POSITIONS];

@@ -223,7 +223,7 @@ impl Sbc {
         let head = fields::take(&mut message, 1)?[0];
         let of_code = head & PARAMETER;
         if (head & SHORT != 0) != self.short_mean {
-            return Err(DecodeError::Corrupt("the mean is in another format than agreed"));
+            return Err(DecodeError::Corrupt("the mean does not have the configured format"));
         }
         let kept = self.kept(elements);
         let count = if head & COUNTED == 0 { kept as u64 } else { varint::read(&mut message)? };
@@ -232,7 +232,7 @@ impl Sbc {
         }
         if head & COUNTED != 0 && count == kept as u64 {
             return Err(DecodeError::Corrupt(
-                "the count is given although it is the one that p implies",
+                "the count is written, although it is the count that p implies",
             ));
         }
         let count = count as usize;

@@ -45,7 +45,7 @@ pub(crate) static ENTRY: Entry = Entry {
 crate::parameters! {
     /// Thresholding to one absolute value.
     pub struct Strom {
-        /// the threshold, and the absolute value that is sent
+        /// the threshold, and the absolute value of the sent elements
         tau: f32 = real(0.01, Included(1e-30), Included(1e30)),
     }
 }

@@ -129,7 +129,7 @@ impl KeptValues for AcpSgd {
         check_unit(factor)?;
         match [0.0, 1.0].contains(mark) {
             true => Ok(()),
-            false => Err(format!("{mark} as its last element, which is 0 or 1")),
+            false => Err(format!("its last element is {mark}, but must be 0 or 1")),
         }
     }
 }

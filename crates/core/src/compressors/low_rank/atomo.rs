@@ -59,7 +59,7 @@ use crate::{
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "atomo",
-    summary: "random singular vectors or entries: unbiased, little variance",
+    summary: "random singular vectors or entries: unbiased, with little variance",
     formula: "Ĉ = Σ tᵢ·σᵢ/pᵢ·uᵢvᵢᵀ, tᵢ ~ Bernoulli(pᵢ), Σpᵢ = s",
     family: Family::LowRank,
     examples: &[
@@ -402,10 +402,14 @@ impl Compressor for Atomo {
                 kernels::f32_add(message, weight, out);
                 return Ok(());
             }
-            _ => return Err(DecodeError::Corrupt("the tensor has no such atoms")),
+            _ => {
+                return Err(DecodeError::Corrupt(
+                    "the tag is unknown, or does not fit the tensor's shape",
+                ));
+            }
         };
         if count > sides.shorter() as u64 {
-            return Err(DecodeError::Corrupt("there are more atoms than the matrix has"));
+            return Err(DecodeError::Corrupt("there are more atoms than singular vectors"));
         }
         fields::expect_len(message, 4 * count as usize * sides.atom())?;
         let Atoms { numbers: atoms, .. } = workspace.own();

@@ -111,7 +111,7 @@ pub(super) const LARGEST_OF_UNIT: f32 = 2.0;
 pub(super) fn check_unit(columns: &[f32]) -> Result<(), String> {
     match columns.iter().position(|x| x.abs() > LARGEST_OF_UNIT) {
         None => Ok(()),
-        Some(at) => Err(format!("{} at element {at}, in columns of norm 1", columns[at])),
+        Some(at) => Err(format!("element {at} is {}, but columns have norm 1", columns[at])),
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) static ENTRY: Entry = Entry {
     error_feedback: true,
     examples: &["slice=16,keep=3", "slice=8,keep=2,refresh=2"],
     reference: "Yu et al., NeurIPS 2018",
-    payload: "keep × f32 a slice",
+    payload: "keep × f32 per slice",
     passes: Passes { after: 1, ..Passes::ONE },
     properties: |values| Properties {
         // Between refreshes the part outside the span of the basis is not sent.
@@ -68,7 +68,7 @@ crate::parameters! {
         pub slice: usize = whole(512, 2..=4096),
         /// coefficients per slice
         pub keep: usize = whole(64, 1..=4096),
-        /// exchanges after which the basis is computed again
+        /// number of exchanges after which the basis is computed again
         pub refresh: u64 = whole(100, 1..=COUNTED),
     }
 }
@@ -156,7 +156,7 @@ impl KeptValues for GradiVeq {
         match used.fract() == 0.0 && (0.0..=COUNTED as f32).contains(used) {
             true => Ok(()),
             false => {
-                Err(format!("{used} as its last element, a count of exchanges up to {COUNTED}"))
+                Err(format!("its last element is {used}, not a count of exchanges up to {COUNTED}"))
             }
         }
     }

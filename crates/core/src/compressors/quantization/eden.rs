@@ -71,7 +71,7 @@ use crate::{
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "eden",
-    summary: "a random rotation, quantized as normally distributed values are best",
+    summary: "a random rotation, then the best quantizer for normally distributed values",
     formula: "x̂ = a·D·H·q, q the levels nearest to H·D·c/‖c‖, a = ‖c‖²/⟨q, H·D·c⟩, in blocks of 4096",
     family: Family::Quantization,
     examples: &[
@@ -92,7 +92,7 @@ pub(crate) static ENTRY: Entry = Entry {
 crate::parameters! {
     /// Quantization after a random rotation.
     pub struct Eden {
-        /// bits of an element
+        /// bits per element
         bits: f64 = real(1.0, Included(0.1), Included(8.0)),
         /// levels of fixed width, or Huffman coded
         huffman("code"): bool = either(&["fixed", "huffman"]),

@@ -42,8 +42,9 @@ use crate::{
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "entropy-bits",
-    summary: "a number of bits chosen by the entropy, Huffman coded",
-    formula: "x̂ = middle of the bin that holds the element, of 2^N equal bins from min to max; N = round(estimated entropy + parameter c)",
+    summary: "bins with a number of bits that depends on the entropy, Huffman coded",
+    formula: "x̂ = middle of the element's bin, of 2^N equal bins from min to max; N = \
+        round(estimated entropy + parameter c)",
     family: Family::Quantization,
     examples: &["bits=7,code=fixed,ef=on", "c=1"],
     reference: "Øland, Raj, ICASSP 2015",
@@ -77,7 +78,7 @@ crate::parameters! {
         preliminary("m"): u32 = whole(4, 1..=12),
         /// fraction of the elements that the entropy is computed from
         sample("f"): f64 = real(0.03, Excluded(0.0), Included(1.0)),
-        /// fixed number of bits per element; 0 chooses it by the entropy
+        /// fixed number of bits per element; 0: chosen by the entropy
         fixed("bits"): u32 = whole(0, 0..=MOST_BITS as u64),
         /// bins Huffman coded, or of fixed width
         packed("code"): bool = either(&["huffman", "fixed"]),
@@ -192,9 +193,9 @@ impl Compressor for EntropyBits {
         let head = fields::take(&mut message, 1)?[0];
         let bits = u32::from(head & ((1 << BITS) - 1));
         let coding = CODES.get(usize::from(head >> BITS));
-        let &coding = coding.ok_or(DecodeError::Corrupt("unknown code of bins"))?;
+        let &coding = coding.ok_or(DecodeError::Corrupt("unknown bin code"))?;
         if bits > self.most_bits() || (bits == 0 && coding.is_some()) {
-            return Err(DecodeError::Corrupt("there are more bits than agreed"));
+            return Err(DecodeError::Corrupt("there are more bits than configured"));
         }
         let least = fields::take_finite(&mut message)?;
         if bits == 0 {
@@ -204,7 +205,7 @@ impl Compressor for EntropyBits {
             return Ok(());
         }
         if self.fixed > 0 && bits != self.fixed {
-            return Err(DecodeError::Corrupt("the number of bits is not the one agreed on"));
+            return Err(DecodeError::Corrupt("the number of bits is not the configured one"));
         }
         let greatest = fields::take_finite(&mut message)?;
         if least >= greatest {
@@ -335,11 +336,11 @@ mod tests {
     fn malformed_messages_are_refused() {
         let result = |message: &[u8]| refused("entropy-bits", 1, message);
         // Four and five are nine.
-        let bits = DecodeError::Corrupt("there are more bits than agreed");
+        let bits = DecodeError::Corrupt("there are more bits than configured");
         assert_eq!(result(&[10, 0, 0, 0, 0]), bits);
         assert_eq!(result(&[0x40, 0, 0, 0, 0]), bits);
         assert_eq!(result(&[0x60, 0, 0, 0, 0]), bits);
-        assert_eq!(result(&[0xc1, 0, 0, 0, 0]), DecodeError::Corrupt("unknown code of bins"));
+        assert_eq!(result(&[0xc1, 0, 0, 0, 0]), DecodeError::Corrupt("unknown bin code"));
         assert_eq!(result(&[0x80, 0, 0, 0, 0]), bits);
         assert_eq!(result(&[0x20, 0, 0, 0, 0]), bits);
         let order = DecodeError::Corrupt("the greatest value is not above the least");
@@ -353,7 +354,7 @@ mod tests {
         let range = [1 | 2 << 5, 0, 0, 0, 0, 0, 0, 0x80, 0x3f];
         let coded = [0b1011_0001, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0b1000, 0];
         assert_eq!(result(&[&range[..], &coded].concat()), one);
-        let agreed = DecodeError::Corrupt("the number of bits is not the one agreed on");
+        let agreed = DecodeError::Corrupt("the number of bits is not the configured one");
         let message = encode("entropy-bits:bits=3", &[0.0, 1.0]);
         assert_eq!(refused("entropy-bits:bits=4", 2, &message), agreed);
     }

@@ -51,7 +51,8 @@ use crate::{
 pub(crate) static ENTRY: Entry = Entry {
     id: "inceptionn",
     summary: "32, 16, 8 or no bits by magnitude",
-    formula: "x̂ = c where |c| ≥ 1; from 2^−⌊b/2⌋ truncated to multiples of 2^−15; from 2^−b truncated to multiples of 2^−7; smaller ones 0",
+    formula: "x̂ = c where |c| ≥ 1; from 2^−⌊b/2⌋ truncated to multiples of 2^−15; from 2^−b \
+        truncated to multiples of 2^−7; smaller elements 0",
     family: Family::Quantization,
     examples: &["b=20", "code=huffman", "b=126,code=huffman,ef=on", "b=1", "b=126,ef=on"],
     reference: "Li et al., MICRO 2018",
@@ -62,10 +63,10 @@ pub(crate) static ENTRY: Entry = Entry {
 crate::parameters! {
     /// Truncation by magnitude.
     pub struct Inceptionn {
-        /// elements below 2^−b are not sent; with b from 7 to 15 all below 2^−7 decode to 0, from
-        /// 30 on all below 2^−15
+        /// elements below 2^−b are not sent; for b from 7 to 15, all elements below 2^−7 decode to
+        /// 0, and for b of at least 30, all elements below 2^−15
         b: u32 = whole(10, 1..=126),
-        /// tags and values as they are, or sorted by size and Huffman coded
+        /// tags and values uncoded, or sorted by size and Huffman coded
         huffman("code"): bool = either(&["fixed", "huffman"]),
     }
 }
@@ -256,8 +257,8 @@ mod tests {
         }
         assert_eq!(result(&[0, 0b0110, 0, 1, 0, 4, 0, 0]), Err(DecodeError::Trailing { extra: 1 }));
         assert_eq!(result(&[0, 0b1_0000]), Err(DecodeError::Corrupt("a padding bit is set")));
-        assert_eq!(result(&[7, 0]), Err(DecodeError::Corrupt("unknown code of symbols")));
-        let magnitude = DecodeError::Corrupt("a value does not have its tag's magnitude");
+        assert_eq!(result(&[7, 0]), Err(DecodeError::Corrupt("unknown symbol code")));
+        let magnitude = DecodeError::Corrupt("a value is outside the range of its tag");
         assert_eq!(result(&[0, 0b0110, 0, 4, 0, 4, 0]), Err(magnitude.clone()));
         assert_eq!(result(&[0, 0b0110, 0, 1, 0, 3, 255]), Err(magnitude.clone()));
         assert_eq!(result(&[0, 0b0011, 0, 0, 0x80, 0x7f]), Err(magnitude));
@@ -320,7 +321,7 @@ mod tests {
         assert_eq!(result(&[0b0110, 0, 4]), Err(DecodeError::Truncated));
         assert_eq!(result(&[0b0110, 0, 4, 1, 0]), Err(DecodeError::Trailing { extra: 1 }));
         assert_eq!(result(&[0b1_0000]), Err(DecodeError::Corrupt("a padding bit is set")));
-        let magnitude = DecodeError::Corrupt("a value does not have its tag's magnitude");
+        let magnitude = DecodeError::Corrupt("a value is outside the range of its tag");
         assert_eq!(result(&[0b0110, 0, 3, 1]), Err(magnitude.clone()));
         assert_eq!(result(&[0b0011, 0, 0, 0x80, 0x7f]), Err(magnitude));
         assert_eq!(result(&[0b0110, 0, 4, 1]), Ok(()));

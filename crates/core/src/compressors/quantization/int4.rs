@@ -41,7 +41,7 @@ pub(crate) static ENTRY: Entry = Entry {
     error_feedback: true,
     examples: &["hadamard=on", "block=32", "block=512,hadamard=on,ef=off"],
     reference: "Wang et al., ICLR 2024, §3.3; Jia et al., NeurIPS 2024",
-    payload: "for each block: step bf16, two levels a byte",
+    payload: "for each block: step bf16, two levels per byte",
     properties: |_| Properties { value_bits: Some(4), is_contractive: true, ..Properties::DEFAULT },
     ..Entry::of::<Int4>()
 };
@@ -68,9 +68,9 @@ impl Choice for BlockSize {
 crate::parameters! {
     /// 4-bit quantization in blocks.
     pub struct Int4 {
-        /// elements with a common step
+        /// number of elements that share a step
         block: BlockSize = choice::<BlockSize>(),
-        /// whether blocks are transformed before they are quantized
+        /// whether blocks are transformed before quantization
         hadamard: bool = either(&["off", "on"]),
     }
 }
@@ -170,7 +170,7 @@ impl Int4 {
         fields::expect_len(message, self.message_len(elements))?;
         for (step, levels) in self.blocks(message) {
             if !(0.0..=MOST).contains(&step) || step.is_sign_negative() {
-                return Err(DecodeError::Corrupt("a step is negative or makes infinite elements"));
+                return Err(DecodeError::Corrupt("a step is negative or too large"));
             }
             if kernels::has_empty_nibble(levels) {
                 return Err(DecodeError::Corrupt("a level is -8"));
@@ -178,7 +178,7 @@ impl Int4 {
         }
         match message.last() {
             Some(byte) if elements % 2 == 1 && byte >> 4 != 8 => {
-                Err(DecodeError::Corrupt("a level follows the last"))
+                Err(DecodeError::Corrupt("the padding after the last level is not zero"))
             }
             _ => Ok(()),
         }

@@ -24,7 +24,7 @@ use crate::{Entry, Family, Passes};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "onebit",
-    summary: "the sign, decoded to the mean of the elements of that sign",
+    summary: "the sign, decoded to the mean of the elements with that sign",
     formula: "x̂ = mean of the elements ≥ 0 where c ≥ 0, mean of those < 0 where c < 0",
     family: Family::Quantization,
     error_feedback: true,

@@ -107,7 +107,7 @@ crate::parameters! {
     pub struct Qsgd {
         /// levels on either side of zero
         s: u16 = S,
-        /// number of elements with a common norm; 0 takes one norm for the whole tensor
+        /// number of elements that share a norm; 0: one norm for the whole tensor
         bucket: usize = whole(512, 0..=1 << 30),
         /// the Euclidean norm, or the largest absolute value
         norm: Norm = choice::<Norm>(),
@@ -462,7 +462,7 @@ mod tests {
         let result = |rest: &[u8], len| refused("qsgd:s=4", len, &[&ONE[..], rest].concat());
         assert_eq!(result(&[0x28], 4), DecodeError::Truncated);
         assert_eq!(result(&[0x28, 4], 2), DecodeError::Trailing { extra: 1 });
-        let alphabet = DecodeError::Corrupt("a symbol is not of the alphabet");
+        let alphabet = DecodeError::Corrupt("a symbol is not in the alphabet");
         assert_eq!(result(&[0x29], 2), alphabet);
         for step in [-1.0, f32::NAN, f32::INFINITY, 1e38] {
             let message = [&f32::to_le_bytes(step)[..], &[0x28]].concat();

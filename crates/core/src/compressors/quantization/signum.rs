@@ -94,7 +94,7 @@ mod tests {
         state.set_floats("velocity/t", vec![0.0, f32::NAN]);
         let Sender { mut encoder, tensor } = Sender::new("signum", &[2]);
         let refused = encoder.restore("", &state).unwrap_err().to_string();
-        assert!(refused.contains("'velocity/t' has NaN at element 1"), "{refused}");
+        assert!(refused.contains("'velocity/t' is damaged: element 1 is NaN"), "{refused}");
         // A bad mean from outside, such as a device, is refused when it is used.
         encoder.set_array("t", Kept::Velocity, Some(vec![0.0, f32::NAN]));
         let encoded = encoder.encode(&tensor, 0, Floats::F32(&[1.0, 1.0]), &mut Vec::new());

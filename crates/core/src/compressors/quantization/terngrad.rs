@@ -60,12 +60,12 @@ use crate::{
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "terngrad",
-    summary: "stochastic rounding to three values, five to a byte",
+    summary: "stochastic rounding to three values, five per byte",
     formula: "x̂ = M·sign(c)·[u < |c|/M], M = max|c|, c cut to ±clip·σ before",
     family: Family::Quantization,
     examples: &["clip=0", "clip=0,code=huffman", "code=huffman", "clip=0,code=huffman,ef=on"],
     reference: "Wen et al., NIPS 2017",
-    payload: "M f32, trits five to a byte",
+    payload: "M f32, trits, five per byte",
     passes: Passes::TWO,
     ..Entry::of::<TernGrad>()
 };
@@ -81,7 +81,7 @@ crate::parameters! {
     pub struct TernGrad {
         /// clip at this number of standard deviations; 0 does not clip
         clip: f64 = real(2.5, Included(0.0), Included(1e6)),
-        /// trits five to a byte, or these bytes with zero-run and Huffman coding
+        /// trits, five per byte, or these bytes with zero-run and Huffman coding
         huffman("code"): bool = either(&["fixed", "huffman"]),
     }
 }
@@ -145,7 +145,7 @@ fn take_coded<'a>(
 ) -> Result<&'a [u8], DecodeError> {
     let count = varint::read(&mut message)?;
     if count > most as u64 {
-        return Err(DecodeError::Corrupt("there are more bytes than the tensor has"));
+        return Err(DecodeError::Corrupt("there are more bytes than the tensor needs"));
     }
     workspace.symbols.clear();
     workspace.symbols.try_reserve(most)?;
@@ -333,7 +333,7 @@ mod tests {
             let message = [&[0, 0, 0, 0x3f], coded].concat();
             decode("terngrad:code=huffman", &message, 1.0, &mut out)
         };
-        let more = DecodeError::Corrupt("there are more bytes than the tensor has");
+        let more = DecodeError::Corrupt("there are more bytes than the tensor needs");
         assert_eq!(result(&[5, 0, 121, 121, 121, 121, 121]), Err(more));
         assert_eq!(result(&[1, 0, 244]), Err(DecodeError::Truncated));
         assert_eq!(result(&[1, 0, 246]), Err(DecodeError::Trailing { extra: 1 }));

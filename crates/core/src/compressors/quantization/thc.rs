@@ -46,13 +46,14 @@ use crate::{
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "thc",
-    summary: "a random rotation, rounded to integers that are added without decoding",
-    formula: "x̂ = ℓ·D·H·(m·2T/30 − T)/n, m the mean of integers that H·D·c/ℓ is rounded to, ℓ = max‖c‖ over ranks",
+    summary: "a random rotation, then rounding to integers that are added without decoding",
+    formula: "x̂ = ℓ·D·H·(m·2T/30 − T)/n, m the mean of the integers to which H·D·c/ℓ is rounded, \
+        ℓ = max‖c‖ over ranks",
     family: Family::Quantization,
     error_feedback: true,
     examples: &["bits=2", "bits=3", "ef=off"],
     reference: "Li et al., NSDI 2024",
-    payload: "norms f32, d × b bits; back: sums of integers up to 30·ranks, 8 bits an element for up to 8 ranks",
+    payload: "norms f32, d × b bits; back: sums of integers up to 30·ranks, 8 bits per element for up to 8 ranks",
     passes: Passes::TWO,
     properties: |_| Properties { needs_equal_weights: true, ..Properties::DEFAULT },
     ..Entry::of::<SingleRank<Thc>>()
@@ -61,7 +62,7 @@ pub(crate) static ENTRY: Entry = Entry {
 crate::parameters! {
     /// Quantization to integers that can be added.
     pub struct Thc {
-        /// bits of an element
+        /// bits per element
         bits: usize = whole(4, 2..=4),
     }
 }

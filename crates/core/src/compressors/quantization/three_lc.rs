@@ -47,7 +47,7 @@ pub(crate) static ENTRY: Entry = Entry {
     error_feedback: true,
     examples: &["zre=off", "s=1.75", "beta=0.5,gamma=0.25"],
     reference: "Lim et al., MLSys 2019",
-    payload: "M f32, trits five to a byte with runs of zeros coded",
+    payload: "M f32, trits, five per byte, with runs of zeros coded",
     passes: Passes::TWO,
     properties: |_| Properties { is_contractive: true, ..Properties::DEFAULT },
     ..Entry::of::<ThreeLc>()
@@ -60,7 +60,7 @@ const LONGEST_RUN: usize = 14;
 crate::parameters! {
     /// 3-value quantization with sparsity multiplication and its two lossless codes.
     pub struct ThreeLc {
-        /// sparsity multiplier: more gives more zeros and fewer bytes
+        /// sparsity multiplier: a larger one gives more zeros and fewer bytes
         sparsity("s"): f32 = real(1.0, Included(1.0), Excluded(2.0)),
         /// zero-run encoding after quartic encoding
         zero_runs("zre"): bool = either(&["on", "off"]),

@@ -41,13 +41,13 @@ use crate::{Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes}
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "adaptive",
-    summary: "random elements with probabilities in proportion to their size: unbiased, least variance",
-    formula: "x̂ = c/p with probability p = min(|c|/M, 1), else 0; Σp = ratio·d",
+    summary: "random elements, drawn with probabilities proportional to their size: unbiased, with the least variance",
+    formula: "x̂ = c/p with probability p = min(|c|/M, 1), otherwise 0; Σp = ratio·d",
     family: Family::Sparsification,
     sparse: true,
     examples: &["ratio=0.3,ef=on", "ratio=0.02", "ratio=0.4", "ratio=1,ef=on"],
     reference: "Wangni et al., NeurIPS 2018",
-    payload: "large ones as topk; code u8, count varint, M f32, signs, positions",
+    payload: "large elements as topk; code u8, count varint, M f32, signs, positions",
     unbiased: true,
     passes: Passes::TWO,
     ..Entry::of::<Adaptive>()

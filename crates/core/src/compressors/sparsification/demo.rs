@@ -30,16 +30,19 @@
 //! Reference: Peng, Quesnelle, Kingma: "DeMo: Decoupled Momentum Optimization", arXiv:2411.19870,
 //! 2024, Algorithm 1.
 
+mod blocks;
+#[cfg(test)]
+mod tests;
+
 use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, bitmap, try_resize, varint};
 
+use self::blocks::{Bases, Blocks, SquareBlock};
 use crate::accumulator::{Accumulator, add_sent};
 use crate::memories::{Encoding, Memory, Step};
 use crate::numeric::chunks::{Largest, positions_in_parts};
-use crate::numeric::cosine::{Basis, MAX_SIDE, Transform};
-use crate::numeric::matrix;
 use crate::parameters::{Parameters, either, real, whole};
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
@@ -50,7 +53,7 @@ use crate::{
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "demo",
-    summary: "the largest coefficients of a cosine transform of the momentum; steps by signs",
+    summary: "the largest coefficients of a cosine transform of the momentum; the step uses the signs",
     formula: "x̂ = inverse DCT of the k largest coefficients of each block of δ, δ ← m·δ + g; then δ ← δ − x̂; the step is the sign of the mean",
     family: Family::Sparsification,
     error_feedback: true,
@@ -66,9 +69,9 @@ pub(crate) static ENTRY: Entry = Entry {
 crate::parameters! {
     /// The parameters of decoupled momentum.
     struct Params {
-        /// number of coefficients of a block to send
+        /// number of coefficients to send per block
         k: usize = whole(32, 1..=4096),
-        /// weight of the momentum before
+        /// weight of the previous momentum
         momentum: f32 = real(0.999, Included(0.0), Excluded(1.0)),
         /// coefficients as f32, or their signs
         signs("values"): bool = either(&["f32", "sign"]),
@@ -105,105 +108,14 @@ impl Memory for Decoupled {
 /// The largest value that a tensor may have, and a bound on coefficients in messages.
 const LARGEST: [f32; 2] = [1.267_650_6e30, 1e33];
 
-/// A tensor as blocks.
-#[derive(Debug, Clone, Copy)]
-struct Blocks {
-    rows: usize,
-    columns: usize,
-    high: usize,
-    wide: usize,
-}
-
-impl Blocks {
-    /// The blocks of a non-empty tensor.
-    fn of(shape: &[usize], elements: usize) -> Self {
-        let [rows, columns] = matrix::dimensions(shape).unwrap_or([1, elements]);
-        Self { rows, columns, high: side(rows), wide: side(columns) }
-    }
-
-    fn size(&self) -> usize {
-        self.high * self.wide
-    }
-
-    /// The fewest consecutive elements that are whole blocks: a row of blocks, or one block if the
-    /// tensor is a single row.
-    fn unit(&self) -> usize {
-        if self.rows == 1 { self.wide } else { self.high * self.columns }
-    }
-
-    /// The blocks of a part with this many elements, a multiple of the [unit](Self::unit).
-    fn of_part(self, elements: usize) -> Self {
-        if self.rows == 1 {
-            Self { columns: elements, ..self }
-        } else {
-            Self { rows: elements / self.columns, ..self }
-        }
-    }
-
-    /// The offset of each block, row by row, after the offsets of the row's blocks.
-    fn starts(&self, top: usize) -> impl Iterator<Item = usize> + use<> {
-        let first = top * self.columns;
-        (first..first + self.columns).step_by(self.wide)
-    }
-
-    fn tops(&self) -> impl Iterator<Item = usize> + use<> {
-        (0..self.rows).step_by(self.high)
-    }
-
-    /// The position of an element of a block.
-    fn place(&self, start: usize, at: usize) -> usize {
-        start + at / self.wide * self.columns + at % self.wide
-    }
-
-    fn read(&self, from: &[f32], start: usize, block: &mut [f32]) {
-        for (row, block) in block.chunks_exact_mut(self.wide).enumerate() {
-            block.copy_from_slice(&from[start + row * self.columns..][..self.wide]);
-        }
-    }
-
-    /// Adds a block times a weight.
-    fn add(&self, block: &[f32], weight: f32, start: usize, to: &mut [f32]) {
-        for (row, block) in block.chunks_exact(self.wide).enumerate() {
-            let to = &mut to[start + row * self.columns..][..self.wide];
-            to.iter_mut().zip(block).for_each(|(to, x)| *to += weight * x);
-        }
-    }
-}
-
-/// The largest divisor of a dimension up to [`MAX_SIDE`].
-fn side(dimension: usize) -> usize {
-    (1..=MAX_SIDE).rev().find(|side| dimension.is_multiple_of(*side)).unwrap_or(1)
-}
-
 /// The buffers that only this method uses.
 #[derive(Debug, Default)]
 struct TransformBuffers {
     /// The sent coefficients, at their positions.
     coefficients: Vec<f32>,
     largest: Largest,
-    /// The matrices of the sides used so far.
-    bases: Vec<Basis>,
+    bases: Bases,
 }
-
-/// Adds the missing matrices of a tensor's blocks.
-fn prepare(bases: &mut Vec<Basis>, blocks: &Blocks) -> Result<(), DecodeError> {
-    for side in [blocks.high, blocks.wide] {
-        if !bases.iter().any(|basis| basis.side() == side) {
-            bases.try_reserve(1)?;
-            bases.push(Basis::new(side)?);
-        }
-    }
-    Ok(())
-}
-
-/// The transform of a tensor's blocks, whose matrices are [prepared](prepare).
-fn transform<'a>(bases: &'a [Basis], blocks: &Blocks) -> Transform<'a> {
-    let basis = |side| bases.iter().find(|basis| basis.side() == side).expect("it was added");
-    Transform::new(basis(blocks.high), basis(blocks.wide))
-}
-
-/// A block.
-type SquareBlock = [f32; MAX_SIDE * MAX_SIDE];
 
 impl Demo {
     /// Collects the coefficients to send, with their positions in increasing order, and subtracts
@@ -212,7 +124,7 @@ impl Demo {
         let Workspace { positions, own, helpers, .. } = workspace;
         let TransformBuffers { coefficients, largest, bases } = own.get();
         // Without memory for the matrices nothing is sent.
-        if prepare(bases, &blocks).is_err() {
+        if bases.prepare(&blocks).is_err() {
             return;
         }
         coefficients.resize(c.len(), 0.0);
@@ -234,10 +146,10 @@ impl Demo {
         (c, coefficients): (&mut [f32], &mut [f32]),
         base: usize,
         blocks: Blocks,
-        (bases, largest): (&[Basis], &mut Largest),
+        (bases, largest): (&Bases, &mut Largest),
         positions: &mut Vec<u32>,
     ) {
-        let mut transform = transform(bases, &blocks);
+        let mut transform = bases.transform(&blocks);
         let (mut block, mut all): (SquareBlock, SquareBlock) = ([0.0; _], [0.0; _]);
         let (block, all) = (&mut block[..blocks.size()], &mut all[..blocks.size()]);
         for top in blocks.tops() {
@@ -272,7 +184,7 @@ impl Demo {
         if self.signs {
             let bits = fields::take(&mut message, bitmap::len(count))?;
             if count % 8 > 0 && bits[count / 8] >> (count % 8) != 0 {
-                return Err(DecodeError::Corrupt("a sign follows the last"));
+                return Err(DecodeError::Corrupt("the padding after the last sign is not zero"));
             }
             let sign = |at: usize| if bits[at / 8] >> (at % 8) & 1 == 1 { -1.0 } else { 1.0 };
             values.extend((0..count).map(sign));
@@ -382,12 +294,12 @@ impl Accumulator for Demo {
         let blocks = Blocks::of(context.shape, out.len());
         let Workspace { own, helpers, .. } = workspace;
         let TransformBuffers { bases, .. } = own.get();
-        prepare(bases, &blocks)?;
+        bases.prepare(&blocks)?;
         let (values, weights) = sums.split_at(out.len());
         let unit = Unit { items: blocks.unit(), elements: blocks.unit() };
         helpers.add_in_parts(values, unit, out, |first, values, out| {
             let (blocks, weights) = (blocks.of_part(out.len()), &weights[first..]);
-            let mut transform = transform(bases, &blocks);
+            let mut transform = bases.transform(&blocks);
             let (mut block, mut back): (SquareBlock, SquareBlock) = ([0.0; _], [0.0; _]);
             let (block, back) = (&mut block[..blocks.size()], &mut back[..blocks.size()]);
             for start in blocks.tops().flat_map(|top| blocks.starts(top)) {
@@ -401,109 +313,5 @@ impl Accumulator for Demo {
             }
         });
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::compressors::testing::{Sender, encode, f32s, refused, round_trip};
-    use crate::{Decoder, Spec, Tensor};
-
-    fn near(found: &[f32], expected: &[f32]) {
-        assert_eq!(found.len(), expected.len());
-        for (a, b) in found.iter().zip(expected) {
-            assert!((a - b).abs() < 1e-5, "{found:?} for {expected:?}");
-        }
-    }
-
-    #[test]
-    fn two_messages_of_two_elements_by_hand() {
-        // The transform of (x, y) is ((x + y)/√2, (x − y)/√2).
-        let mut sender = Sender::new("demo:k=1,momentum=0.5", &[2]);
-        let (message, decoded) = sender.send(0, &[3.0, 1.0]);
-        assert_eq!(message.len(), 2 + 4 + 1);
-        assert_eq!((message[..2].to_vec(), message[6]), (vec![0, 1], 0b01));
-        near(&f32s(&message[2..6]), &[4.0 / 2f32.sqrt()]);
-        near(&decoded, &[2.0, 2.0]);
-        near(sender.residual(), &[1.0, -1.0]);
-        // Half of the rest plus (1, 0) is (1.5, −0.5); the second coefficient, 2/√2, is sent.
-        let (message, decoded) = sender.send(1, &[1.0, 0.0]);
-        assert_eq!(message[6], 0b10);
-        near(&decoded, &[1.0, -1.0]);
-        near(sender.residual(), &[0.5, 0.5]);
-    }
-
-    #[test]
-    fn a_coefficient_is_averaged_over_the_ranks_that_sent_it() {
-        let spec: Spec = "demo:k=1".parse().unwrap();
-        let tensor = Tensor::new("t", &[2]);
-        let [mut sums, mut out] = [vec![], vec![1.0, 1.0]];
-        let mut decoder = Decoder::new(&spec, 0);
-        // Ranks 0 and 1 send the first coefficient, of (3, 3) and (1, 1), rank 2 the second, of (4,
-        // −4).
-        for (rank, gradient) in [[3.0, 3.0], [1.0, 1.0], [4.0, -4.0]].iter().enumerate() {
-            let message = encode("demo:k=1", gradient);
-            let at = (0, rank as u32);
-            decoder.accumulate(&tensor, at, &message, 1.0 / 3.0, &mut sums, &mut out).unwrap();
-        }
-        assert_eq!(out, [1.0, 1.0]);
-        decoder.finish(&tensor, 0, &mut sums, &mut out).unwrap();
-        near(&out, &[1.0 + 2.0 + 4.0, 1.0 + 2.0 - 4.0]);
-        assert!(sums.is_empty());
-        let mut mean = out;
-        mean.push(0.0);
-        spec.compressor().aggregate(&mut mean);
-        assert_eq!(mean, [1.0, -1.0, 0.0]);
-    }
-
-    #[test]
-    fn all_coefficients_give_the_tensor_back() {
-        for shape in [&[64, 64][..], &[70, 130], &[6, 5, 4], &[127]] {
-            let mut rng = crate::Rng::new(1, 2, 3, 4, 5);
-            let gradient: Vec<f32> =
-                (0..shape.iter().product()).map(|_| rng.uniform() - 0.5).collect();
-            let mut sender = Sender::new("demo:k=4096", shape);
-            let (_, decoded) = sender.send(0, &gradient);
-            near(&decoded, &gradient);
-        }
-    }
-
-    #[test]
-    fn each_block_sends_its_own_largest() {
-        // Sides 35 and 65 / 13 = 65 > 64, so blocks are 35 × 13, five in a row.
-        let mut gradient = vec![0.0; 35 * 65];
-        for block in 0..5 {
-            // A constant block has one coefficient that is not zero.
-            for at in 0..35 * 13 {
-                gradient[at / 13 * 65 + 13 * block + at % 13] = (block + 1) as f32;
-            }
-        }
-        let mut sender = Sender::new("demo:k=1", &[35, 65]);
-        let (message, decoded) = sender.send(0, &gradient);
-        assert_eq!(message[1], 5);
-        decoded.iter().zip(&gradient).for_each(|(a, b)| assert!((a - b).abs() < 1e-4));
-    }
-
-    #[test]
-    fn signs_take_a_bit_each() {
-        let message = encode("demo:k=4096,values=sign", &[3.0, -1.0]);
-        // Coefficients 2/√2 and 4/√2.
-        assert_eq!(message, [0, 2, 0b00, 0b11]);
-        near(&round_trip("demo:k=4096,values=sign", &[3.0, -1.0]), &[2f32.sqrt(), 0.0]);
-        assert_eq!(encode("demo:k=4096,values=sign", &[-3.0, -1.0])[2], 0b11);
-    }
-
-    #[test]
-    fn malformed_messages_are_refused() {
-        let good = encode("demo", &[3.0, -1.0, 2.0]);
-        assert_eq!(refused("demo", 3, &good[..good.len() - 1]), DecodeError::Truncated);
-        let mut large = good.clone();
-        large[2..6].copy_from_slice(&1e34f32.to_le_bytes());
-        assert!(matches!(refused("demo", 3, &large), DecodeError::Corrupt(_)));
-        let signs = encode("demo:values=sign", &[3.0, -1.0, 2.0]);
-        let mut spare = signs.clone();
-        spare[2] |= 0b1000;
-        assert!(matches!(refused("demo:values=sign", 3, &spare), DecodeError::Corrupt(_)));
     }
 }

@@ -38,7 +38,7 @@ use crate::{
 pub(crate) static ENTRY: Entry = Entry {
     id: "randomk",
     summary: "elements at random positions",
-    formula: "x̂ = c at k positions drawn at random, alike on all ranks or not, 0 elsewhere, k = round(ratio·d)",
+    formula: "x̂ = c at k positions drawn at random (the same on all ranks, or not), 0 elsewhere, k = round(ratio·d)",
     family: Family::Sparsification,
     sparse: true,
     error_feedback: true,
@@ -72,7 +72,7 @@ crate::parameters! {
     pub struct RandomK {
         /// fraction of elements to send
         pub ratio: f64 = real(0.01, Excluded(0.0), Included(1.0)),
-        /// multiply by d / k, which makes the expectation the gradient; only with ef=off
+        /// multiply by d / k, so that the expectation is the gradient; only with ef=off
         pub unbiased: bool = either(&["off", "on"]),
         /// the same positions on all ranks, which makes messages linear, or different ones on each
         pub independent("indices"): bool = either(&["shared", "independent"]),
@@ -204,7 +204,7 @@ impl DeviceForm for RandomK {
         self.make_room(elements, workspace)?;
         self.draw(0, context, elements, workspace);
         if !pairs.positions().eq(workspace.positions.iter().copied()) {
-            return Err(DecodeError::Corrupt("positions are not those that are drawn"));
+            return Err(DecodeError::Corrupt("the positions differ from the drawn positions"));
         }
         pairs.copy_to(&mut workspace.positions, &mut workspace.values)?;
         fields::put_f32s(&workspace.values, message);

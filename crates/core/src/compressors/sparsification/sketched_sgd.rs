@@ -45,8 +45,8 @@ use crate::{Context, Coverage, Entry, Family, Passes, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "sketched-sgd",
-    summary: "the heaviest elements of the mean, found by a count sketch",
-    formula: "x̂ = c at its k largest among the elements that a count sketch of c estimates largest, 0 elsewhere",
+    summary: "the largest elements of the mean, found with a count sketch",
+    formula: "x̂ = c at the k largest of the elements that a count sketch of c estimates to be largest, 0 elsewhere",
     family: Family::Sparsification,
     sparse: true,
     error_feedback: true,
@@ -64,9 +64,9 @@ crate::parameters! {
         pub ratio: f64 = real(0.001, Excluded(0.0), Included(1.0)),
         /// rows of the table
         pub rows: usize = whole(5, 1..=MAX_ROWS as u64),
-        /// columns of the table per element sent
+        /// columns of the table per sent element
         pub width: usize = whole(4, 1..=1000),
-        /// candidates, whose exact values are exchanged, per element sent
+        /// candidates per sent element; their exact values are exchanged
         pub candidates: usize = whole(4, 1..=1000),
     }
 }

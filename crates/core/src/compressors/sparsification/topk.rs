@@ -117,7 +117,7 @@ impl TopK {
         let (code, count) = positions::take_header(&mut message, most)?;
         self.check_count(count, most)?;
         if self.code.is_some_and(|expected| expected != code.whole()) {
-            return Err(DecodeError::Corrupt("positions are in another code than agreed"));
+            return Err(DecodeError::Corrupt("positions do not have the configured code"));
         }
         let values = fields::take(&mut message, 4 * count)?;
         let Workspace { positions, helpers, .. } = workspace;
@@ -130,7 +130,7 @@ impl TopK {
         if self.sampled || count == most {
             return Ok(());
         }
-        Err(DecodeError::Corrupt("there are fewer positions than the ratio asks for"))
+        Err(DecodeError::Corrupt("there are fewer positions than the ratio requires"))
     }
 
     /// The most elements that a message carries.

@@ -45,8 +45,10 @@ use crate::{
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "variance",
-    summary: "elements whose micro-batch gradients mostly agree: the squared sum exceeds alpha times the sum of squares; each in 4 bits",
-    formula: "x̂ = r to a power of two where r² > α·v; r sums gradients not sent, v the squares of their parts",
+    summary: "elements whose micro-batch gradients mostly agree (the squared sum exceeds alpha \
+        times the sum of squares), in 4 bits each",
+    formula: "x̂ = r rounded to a power of two where r² > α·v; r is the sum of gradients not \
+        sent, v the sum of the squares of their parts",
     family: Family::Sparsification,
     sparse: true,
     error_feedback: true,
@@ -203,7 +205,7 @@ impl Compressor for Variance {
         let exponent = fields::take(&mut message, 2)?;
         let exponent = i32::from(i16::from_le_bytes([exponent[0], exponent[1]]));
         if !EXPONENTS.contains(&exponent) {
-            return Err(DecodeError::Corrupt("the exponent is none of binary32"));
+            return Err(DecodeError::Corrupt("the exponent is outside the range of binary32"));
         }
         workspace.symbols.clear();
         workspace.symbols.try_reserve(out.len())?;

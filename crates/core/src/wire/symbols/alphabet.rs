@@ -49,7 +49,7 @@ impl Alphabet {
         if usize::from(largest) < self.symbols {
             Ok(())
         } else {
-            Err(DecodeError::Corrupt("a symbol is not of the alphabet"))
+            Err(DecodeError::Corrupt("a symbol is not in the alphabet"))
         }
     }
 }

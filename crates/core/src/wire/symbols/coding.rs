@@ -39,7 +39,7 @@ impl Coding {
         }
         let coding =
             [Single, Four, Tans, Groups, Significance].into_iter().find(|&code| code as u8 == byte);
-        coding.map(Some).ok_or(DecodeError::Corrupt("unknown code of symbols"))
+        coding.map(Some).ok_or(DecodeError::Corrupt("unknown symbol code"))
     }
 }
 

@@ -151,7 +151,7 @@ impl Reader {
         }
         let count = kernels::occurrences(out, 1) as usize;
         if (out.len() - count).saturating_mul(ONE_IN) < out.len() {
-            return Err(DecodeError::Corrupt("a symbol is not frequent enough for its map"));
+            return Err(DecodeError::Corrupt("a symbol is too rare for a significance map"));
         }
         let (others, room) = room.split_at_mut(count);
         if !others.is_empty() {

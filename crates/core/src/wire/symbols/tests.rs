@@ -53,7 +53,7 @@ fn groups_worked_by_hand() {
     let message = [&[4, 2], &shares[..], &streams].concat();
     let ternary = Alphabet::new(3, true);
     assert_eq!(read(ternary, &message, 4), Ok(vec![1; 4]));
-    let behind = DecodeError::Corrupt("a symbol behind the last is not 0");
+    let behind = DecodeError::Corrupt("the padding after the last symbol is not zero");
     assert_eq!(read(ternary, &message, 3), Err(behind));
     for size in [0, 1, 6, 255] {
         let mut wrong = message.clone();
@@ -132,7 +132,7 @@ fn maps_are_nested_as_deep_as_they_can_be() {
         (left, depth) = (others, depth + 1);
     }
     assert!(depth > 30);
-    let infrequent = DecodeError::Corrupt("a symbol is not frequent enough for its map");
+    let infrequent = DecodeError::Corrupt("a symbol is too rare for a significance map");
     for level in 0..usize::from(depth) {
         assert_eq!(read(sixty, &nested_maps(len, (level, 1)), len).as_ref(), Err(&infrequent));
     }
@@ -331,7 +331,7 @@ fn long_lists_are_in_parts() {
     };
     assert!(result(1, message[1].wrapping_add(1)).is_err());
     assert!(result(1, message[1].wrapping_sub(1)).is_err());
-    assert_eq!(result(5, 5), Err(DecodeError::Corrupt("unknown code of symbols")));
+    assert_eq!(result(5, 5), Err(DecodeError::Corrupt("unknown symbol code")));
     // Threads write and read the same bytes, and refuse the same.
     let workspace = &mut Workspace { helpers: Helpers::new(2), ..Workspace::default() };
     let mut together = vec![];

@@ -57,19 +57,20 @@ pub(crate) fn rows(file: &[u8]) -> Vec<Row> {
 }
 
 const FAMILIES: [(Family, &str, &str); 5] = [
-    (Family::Baseline, "Baselines", "Every element, at full or half precision."),
+    (Family::Baseline, "Baselines", "Every element, in full or half precision."),
     (Family::Quantization, "Quantization", "Every element, in fewer bits."),
-    (Family::Sparsification, "Sparsification", "Few elements, at full precision."),
+    (Family::Sparsification, "Sparsification", "Few elements, in full precision."),
     (Family::Hybrid, "Hybrid methods", "Few elements, in few bits."),
     (Family::LowRank, "Low rank", "Products of thin matrices."),
 ];
 
 /// Why a method takes in less than 1 GB/s.
 const SLOW: [(&str, &str); 7] = [
-    ("qsgd", "with `code=elias` every level has a code word of its own length"),
+    ("qsgd", "with `code=elias` code words differ in length from level to level"),
     (
         "sketchml",
-        "every element that is not zero is looked up in tables whose entries depend on it, in every row of a sketch",
+        "every non-zero element is looked up in the tables of every row of a sketch, at entries \
+         that depend on the element",
     ),
     (
         "atomo",
@@ -77,10 +78,10 @@ const SLOW: [(&str, &str); 7] = [
     ),
     ("gradiveq", "`keep` multiplications per element in each of two matrix products"),
     ("inceptionn", "with `code=huffman` values are sorted by size, and looked up one by one"),
-    ("thc", "every piece is rotated by a Hadamard transform and back, and rounded in between"),
+    ("thc", "every piece is rotated by a Hadamard transform, rounded, and rotated back"),
     (
         "demo",
-        "128 multiplications per element for a cosine transform, and up to as many back, without zeros",
+        "128 multiplications per element for a cosine transform, and up to 128 for the inverse, which skips zeros",
     ),
 ];
 
@@ -94,27 +95,27 @@ documentation of each compressor has more: its message bit by bit, ranges and li
 
 INDEX
 
-Bits per element are those of the message of a rank alone, as under all-gather. Under all-reduce `acp-sgd` sends half of them, in the
-mean of two steps; `gradiveq` sends the whole tensor at a refresh and no basis in between; the sums that `thc` gets back have 8 bits for
+Bits per element count the message of a single rank, as with all-gather. With all-reduce `acp-sgd` sends half as many, in the mean of two
+steps, and `gradiveq` sends the whole tensor at a refresh and no basis in between. The sums that `thc` receives have 8 bits per element for
 up to 8 ranks.
 
 **Formulas**: c is the corrected tensor of d elements: the gradient plus the residual. x̂, or Ĉ for a matrix, is the decoded tensor.
-u is a uniform random number in [0, 1), and [a < b] is 1 if true, else 0. Other letters are parameters, or explained in the formula.
+u is a uniform random number in [0, 1), and [a < b] is 1 if true, otherwise 0. Other letters are parameters, or explained in the formula.
 
-**Exchange**: messages of a *linear* method add, so all-reduce can sum them. In a method with *rounds* (a multi-round method) all ranks
+**Exchange**: messages of a *linear* method add, so all-reduce can sum them. In a method with *rounds* (a multi-round method), all ranks
 compute the result together, in several rounds of all-reduce. Messages of a *gather* method are decoded one by one and averaged. In a
-*vote* the majority decides.
+*vote*, the majority decides.
 
-**Error feedback** is the default of `ef`. If it is on, what a message leaves out of a gradient is added to the next gradient.
+**Error feedback** is the default of `ef`. If it is on, the part of a gradient that its message leaves out is added to the next gradient.
 
 **Speeds** were measured with `gradwire bench` on one core of
 FILES.
-A cell such as `6.6 of 8.6, 77 %` means: it processes 6.6 GB of float32 gradient per second; a method limited only by memory bandwidth
-would reach 8.6; that is 77 % of it. What memory allows is the bytes that the method must move (`gradwire::MemoryTraffic`) at the
-bandwidth of a copy, or those that it reads at the bandwidth of reading, whichever is slower, measured in the same moments. A copy
-does not reach the full bandwidth, so simple methods may exceed 100 %. Where a tensor stays in the cache, arithmetic is the limit of most
-methods. The number of elements is in the head of each column; bits per element are those of the largest size measured. A dash means not
-measured. [Their page](../results/bench) sets speeds beside targets, and says what limits them.
+A cell such as `6.6 of 8.6, 77 %` means: the method processes 6.6 GB of float32 gradient per second; a method limited only by memory
+bandwidth would reach 8.6 GB/s; 6.6 is 77 % of that bound. The bound is the speed at which a copy moves the bytes that the method must move
+(`gradwire::MemoryTraffic`), or at which the bytes that it must read are only read, whichever is slower; the bandwidths of copying and
+reading were measured together with the method. A copy does not reach the full bandwidth, so simple methods may exceed 100 %. If a tensor stays in the cache, arithmetic limits most methods. The head of each column has the number of elements; bits per element
+are for the largest measured size. A dash means not measured. [The page of the benchmark](../results/bench) compares speeds with targets,
+and says what limits them.
 ";
 
 /// The page, from the registry and what was measured.
@@ -249,7 +250,7 @@ fn slow(entries: &[&Entry], Measured { processor, rows }: &Measured, page: &mut 
         let reason = reason.unwrap_or_else(|| {
             panic!("'{}' is slower than 1 GB/s, and nothing says why", entry.id)
         });
-        write!(page, "\n`{}` takes in less than 1 GB/s on {processor}: {reason}.\n", entry.id)
+        write!(page, "\n`{}` compresses less than 1 GB/s on {processor}: {reason}.\n", entry.id)
             .unwrap();
     }
 }
@@ -291,14 +292,14 @@ fn closing(page: &mut String) {
     let names: Vec<_> = contractive.map(|entry| code(entry.id)).collect();
     writeln!(
         page,
-        "\n`ef=ef21` works with compressors whose message always brings the receiver closer to the tensor (on average by a \
-         fixed fraction), and that do not bring their own error feedback as `dgc` does: {}. This is the list for default \
-         parameters: `threshold:v=0.01` is refused, for example, and `gradiveq:refresh=1` is not. With `ef=ef21`, `momentum` \
-         gives EF21-SGDM.",
+        "\n`ef=ef21` works with compressors whose messages always bring the receiver closer to the tensor (on average by a \
+         fixed fraction), and that have no error feedback of their own, as `dgc` has: {}. The list is for default parameters; \
+         for example, `threshold:v=0.01` is refused and `gradiveq:refresh=1` is not. With `ef=ef21`, `momentum` gives \
+         EF21-SGDM.",
         names.join(", ")
     )
     .unwrap();
-    page.push_str("\n## Presets\n\nNames for configurations.\n\n");
+    page.push_str("\n## Presets\n\nNames for compressors with certain parameters.\n\n");
     head(page, ["preset", "stands for"]);
     for preset in PRESETS {
         row(page, [code(preset.name), code(&format!("{}:{}", preset.id, preset.items))]);

@@ -96,7 +96,7 @@ fn a_small_archive_does_not_fill_the_memory() {
     let files: Vec<_> = names.map(|name| (name, bytes.clone())).collect();
     let dir = tempdir().unwrap();
     write(dir.path(), "a.tar", &tar(&files));
-    refused(dir.path(), &["a.tar", "1100 images of 4000×2000×1 hold more than 8 GiB"]);
+    refused(dir.path(), &["a.tar", "1100 images of 4000×2000×1 take more than 8 GiB"]);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_split_without_classes_has_no_images() {
     let dir = tempdir().unwrap();
     fs::create_dir_all(dir.path().join("train")).unwrap();
     write(dir.path(), "test/cat/1.png", &png(0));
-    let error = refused(dir.path(), &["train", "holds no images"]);
+    let error = refused(dir.path(), &["train", "has no images"]);
     assert!(matches!(error, DataError::NoImages { .. }));
 }
 
@@ -209,7 +209,7 @@ fn more_classes_than_labels_are_refused() {
     assert!(check_count(origin, 1 << 16).is_ok());
     let error = check_count(origin, (1 << 16) + 1).unwrap_err();
     assert!(
-        error.to_string().contains("'photos' has 65537 class folders; at most 65536"),
+        error.to_string().contains("'photos' has 65537 class folders, but at most 65536"),
         "{error}"
     );
 }

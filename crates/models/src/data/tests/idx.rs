@@ -133,8 +133,8 @@ fn damaged_gzip_is_refused() {
 
 #[test]
 fn what_does_not_fit_the_header_is_refused() {
-    damaged(TRAIN_IMAGES, &images(&[7; 13]), "more follows the 12 bytes");
-    damaged(TRAIN_IMAGES, &idx(2051, &[u32::MAX; 3], &[7; 12]), "claims sizes");
+    damaged(TRAIN_IMAGES, &images(&[7; 13]), "more than the 12 bytes");
+    damaged(TRAIN_IMAGES, &idx(2051, &[u32::MAX; 3], &[7; 12]), "states sizes");
     // A thousandth of it, gzipped, would fill the memory.
     damaged(TRAIN_IMAGES, &idx(2051, &[12_000_000, 28, 28], &[7; 12]), "more than 8 GiB");
     let huge = idx(2051, &[10_000_000, 28, 28], &[7; 12]);

@@ -26,7 +26,7 @@ fn every_fifth_of_a_folder_is_for_testing() {
     let dir = tempdir().unwrap();
     let mut files: Vec<_> = (0..6).flat_map(|at| pair(&format!("a/Imgs/{at}"))).collect();
     files.extend(pair("b/0"));
-    files.push(("README.md".to_owned(), b"what it is".to_vec()));
+    files.push(("README.md".to_owned(), b"description".to_vec()));
     write_archive(dir.path(), &files);
     let data = load(dir.path()).unwrap();
     let set = image_set(&data);

@@ -70,7 +70,7 @@ fn a_test_file_is_in_the_training_texts_characters() {
     write(dir.path(), "test.txt", b"");
     refused(dir.path(), &["test.txt", "too little text"]);
     fs::remove_file(dir.path().join("test.txt")).unwrap();
-    refused(dir.path(), &["lacks test.txt"]);
+    refused(dir.path(), &["does not have test.txt"]);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_file_of_a_pair_brings_the_other() {
         assert_eq!((text(&data).train.len(), text(&data).test.len()), (3, 2), "{name}");
     }
     fs::remove_file(dir.path().join("train.txt")).unwrap();
-    refused(dir.path(), &["lacks train.txt"]);
+    refused(dir.path(), &["does not have train.txt"]);
 }
 
 const TRAIN: &[u8] = b" the cat <unk> the mat \n the end \n";
@@ -112,7 +112,7 @@ fn the_penn_treebank_is_read_by_words() {
         assert_eq!(decoded(text, &text.test), ["the", "<unk>", "<eos>"]);
     }
     fs::remove_file(dir.path().join("plain/ptb.test.txt")).unwrap();
-    refused(&dir.path().join("plain"), &["lacks ptb.test.txt"]);
+    refused(&dir.path().join("plain"), &["does not have ptb.test.txt"]);
 }
 
 #[test]
@@ -142,11 +142,11 @@ fn a_large_zip_is_read_by_its_zip64_record() {
     write(dir.path(), "large.zip", &large(count));
     assert_eq!(text(&load(dir.path()).unwrap()).test.len(), 3);
     write(dir.path(), "large.zip", &large(count - 1));
-    refused(dir.path(), &["large.zip", "other entries than it says"]);
+    refused(dir.path(), &["large.zip", "the number of entries that it states"]);
     let mut short = ZIP.to_vec();
     short[end + 10] -= 1;
     write(dir.path(), "large.zip", &short);
-    refused(dir.path(), &["other entries than it says"]);
+    refused(dir.path(), &["the number of entries that it states"]);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn text_counts_only_where_there_is_nothing_else() {
     idx::write_set(&dir.path().join("mnist"));
     assert_eq!(load(dir.path()).unwrap().name, "mnist");
     fs::remove_dir_all(dir.path().join("mnist")).unwrap();
-    refused(dir.path(), &["holds too little text"]);
+    refused(dir.path(), &["has too little text"]);
     fs::remove_file(dir.path().join("readme.txt")).unwrap();
     write(dir.path(), "notes/more.txt", &[b'a'; 50]);
     assert_eq!(load(dir.path()).unwrap().name, "notes");
@@ -175,7 +175,7 @@ fn refused_text(dir: &Path, name: &str, bytes: &[u8], words: &[&str]) {
 fn faulty_texts_are_named() {
     let dir = tempdir().unwrap();
     let dir = dir.path();
-    refused_text(dir, "empty.txt", b"", &["holds too little text", "50 characters"]);
+    refused_text(dir, "empty.txt", b"", &["has too little text", "50 characters"]);
     refused_text(dir, "short.txt", &[b'a'; 49], &["too little text"]);
     refused_text(dir, "latin.txt", b"one\ntwo \xe9t\xe9", &["latin.txt', line 2", "UTF-8"]);
     for length in 0..ZIP.len() {

@@ -250,7 +250,11 @@ impl FromStr for GptConfig {
         let context = size("context", default.context, 65_536, "a number from 1 to 65536")?;
         if !width.is_multiple_of(heads) {
             let (key, value, expected) = match heads == default.heads {
-                true => ("width", width, "a multiple of the 4 heads, or heads= too"),
+                true => (
+                    "width",
+                    width,
+                    "a multiple of 4, the number of heads, or change heads= as well",
+                ),
                 false => ("heads", heads, "a number that divides the width"),
             };
             let (id, key) = (options.id().to_owned(), key.to_owned());

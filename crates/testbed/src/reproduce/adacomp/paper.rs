@@ -95,14 +95,14 @@ impl Row {
         }
         setup.line("length", format!("{epochs} epochs"), steps(runs));
         if varies {
-            let here = "what these bins and this fraction give throughout";
-            setup.line("compression", "the most at less than 1 % of degradation", here);
+            let here = "the result of these bins and this fraction for all runs";
+            setup.line("compression", "the highest with less than 1 % degradation", here);
         }
         setup.line("optimizer", "momentum 0.9, or Adam", run.optimizer);
-        setup.line("learning rate", "not said", &run.learning_rate);
-        setup.line("seeds", "not said", seeds_of_each(runs));
+        setup.line("learning rate", "not stated", &run.learning_rate);
+        setup.line("seeds", "not stated", seeds_of_each(runs));
         let counted = "counted: messages by layer, all at the transport";
-        setup.line("bytes", "8 or 16 bits an element sent", counted);
+        setup.line("bytes", "8 or 16 bits per sent element", counted);
         setup
     }
 }

@@ -37,7 +37,7 @@ pub(crate) const FIGURE_4: Study = Study {
 /// Bits a parameter over training, raw and in Huffman's code.
 pub(crate) const FIGURE_5: Study = Study {
     id: "entropy-bits-fig5",
-    summary: "bits a parameter over training, raw and in Huffman's code (Figure 5)",
+    summary: "bits per parameter over training, uncoded and with Huffman coding (Figure 5)",
     citation: paper::CITATION,
     experiment: Some(|_| experiment(codes())),
     report: |results, _| report(results, "setting", codes()),
@@ -134,7 +134,7 @@ fn table(settings: &Settings, summary: &Summary, runs: &[RunRecord]) -> Table {
             let Spread { mean, sd, .. } = spread(&row.compressor, peak);
             format!("{mean:.0} ± {sd:.0}")
         })
-        .column("bits a parameter and exchange", |(_, row)| {
+        .column("bits per parameter and exchange", |(_, row)| {
             format!("{:.2}", spread(&row.compressor, bits).mean)
         })
         .column("paper", |(label, _)| paper(label))
@@ -175,7 +175,7 @@ fn windows(run: &RunRecord) -> Vec<Point> {
 fn bits_over_steps(runs: &[RunRecord]) -> Chart {
     let dashed = |line: Series| Series { dashed: line.label.contains("fixed"), ..line };
     let lines = figures::lines(runs, |group| windows(group[0])).into_iter().map(dashed);
-    Chart::new("Bits a parameter and exchange", STEPS, ("bits", Scale::Log), lines)
+    Chart::new("Bits per parameter and exchange", STEPS, ("bits", Scale::Log), lines)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub(super) const CITATION: &str = "A. Øland, B. Raj: Reducing Communication Ove
 pub(super) const EPOCH: u64 = 600;
 
 /// Bits of each parameter in an exchange, by the compressor's c: raw, and in Huffman's code.
-pub(super) const BITS: [(u64, &str, &str); 2] = [(5, "6.8", "3.55"), (6, "not said", "3.78")];
+pub(super) const BITS: [(u64, &str, &str); 2] = [(5, "6.8", "3.55"), (6, "not stated", "3.78")];
 
 /// The paper's experiment: five workers with separate parts of MNIST average their weights after
 /// each epoch. The paper states neither batch nor learning rate.
@@ -47,9 +47,9 @@ pub(super) fn setup(runs: &[RunRecord]) -> Table {
     setup.line("workers", 5, run.workers);
     setup.line("exchange", "weights, after each epoch", exchanges);
     setup.line("length", "100 epochs", length);
-    setup.line("batch", "not said", run.batch);
+    setup.line("batch", "not stated", run.batch);
     setup.line("learning rate", "exponential decay", &run.learning_rate);
     setup.line("l1", "light", run.l1);
-    setup.line("runs of a setting", "50, or 1500 in Figure 1", seeds_of_each(runs));
+    setup.line("runs per setting", "50, or 1500 in Figure 1", seeds_of_each(runs));
     setup
 }

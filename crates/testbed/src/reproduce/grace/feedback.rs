@@ -12,7 +12,7 @@ use crate::table::{Table, difference, or_dash, quality};
 /// Section 5.4.
 pub(crate) const FEEDBACK: Study = Study {
     id: "grace-feedback",
-    summary: "quality with error feedback and without it in the survey (section 5.4; the same rows)",
+    summary: "quality with and without error feedback in the survey (section 5.4; the same rows)",
     citation: paper::CITATION,
     rows: &paper::NAMES,
     fixed: &["exchange"],

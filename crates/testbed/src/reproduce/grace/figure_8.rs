@@ -17,7 +17,8 @@ use crate::table::Table;
 /// Figure 8.
 pub(crate) const FIGURE_8: Study = Study {
     id: "grace-fig8",
-    summary: "throughput with 2 to 8 workers, beside that of compression in no time (Figures 8 and 10; the same rows)",
+    summary: "throughput with 2 to 8 workers, beside the throughput if compression took no time \
+        (Figures 8 and 10; the same rows)",
     citation: paper::CITATION,
     rows: &paper::NAMES,
     fixed: &["exchange", "workers"],
@@ -76,7 +77,7 @@ fn table(all: &[Scaled]) -> Table {
         .column("method", |one| method(one).map_or("", |(name, _)| name))
         .column("compressor", |one| &one.compressor)
         .column("workers", |one| one.workers)
-        .column("examples a second", |one| significant(one.throughput()))
+        .column("examples per second", |one| significant(one.throughput()))
         .column("if compression took no time", |one| significant(one.bound()))
         .column("against none", against_none)
         .column("compute", |one| milliseconds(one.compute))
@@ -88,7 +89,7 @@ fn table(all: &[Scaled]) -> Table {
 /// Throughput by workers: a line for each compressor, and a dashed one for its bound.
 fn by_workers(all: &[Scaled], link: Link) -> Chart {
     let title = format!("Throughput by workers at {}", bandwidth(link.bits_per_second));
-    let (x, y) = (("workers", Scale::Log), ("examples a second", Scale::Log));
+    let (x, y) = (("workers", Scale::Log), ("examples per second", Scale::Log));
     let mut chart = Chart::new(title, x, y, []);
     let names: BTreeSet<&str> = all.iter().map(|one| one.compressor.as_str()).collect();
     for (colour, name) in names.into_iter().enumerate() {

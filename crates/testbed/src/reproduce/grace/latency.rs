@@ -52,8 +52,8 @@ fn report(results: &Results<'_>, progress: &dyn Progress) -> Result<Report, Test
     }
     let table = table(&all);
     let text = format!(
-        "{}.\n\nMedian of {REPETITIONS} repetitions [least–greatest], fewer where they would take more than {ENOUGH} \
-         seconds, on one core; single times are not kept.\n\n{}",
+        "{}.\n\nMedian of {REPETITIONS} repetitions [smallest–largest] on one core, or of fewer if {REPETITIONS} would \
+         take more than {ENOUGH} seconds. Single times are not kept.\n\n{}",
         paper::CITATION,
         table.markdown(),
     );

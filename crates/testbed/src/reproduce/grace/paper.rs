@@ -120,20 +120,20 @@ impl Benchmark {
             let here = format!("{} steps", run.steps);
             setup.line("length", format!("{} epochs", self.epochs), here);
         }
-        setup.line("batch of a worker", "not said", run.batch);
+        setup.line("batch per worker", "not stated", run.batch);
         let optimizer = if sign_rates.is_some() { "sgd" } else { self.optimizer };
         setup.line("optimizer", optimizer, run.optimizer);
-        setup.line("learning rate", "not said", &run.learning_rate);
+        setup.line("learning rate", "not stated", &run.learning_rate);
         if let Some([survey, here]) = sign_rates {
             setup.line("learning rate of signs", survey, here);
         }
         setup.line("quality of none", self.baseline, "see above");
         if !varies {
-            setup.line("which quality", "the best in training", "that at the end");
+            setup.line("quality", "best in training", "at the end of training");
         }
-        let exchange = "all-reduce where messages add, else all-gather; Open MPI";
+        let exchange = "all-reduce if messages add, otherwise all-gather; Open MPI";
         setup.line("exchange", exchange, "the same, in one process");
-        setup.line("accelerator", "one V100 a worker", "one core a worker");
+        setup.line("accelerator", "one V100 per worker", "one core per worker");
         setup.line("bytes", "computed from types", "counted at the transport");
         setup.line("runs", "one", format!("{} of each", seeds_of_each(runs)));
         setup

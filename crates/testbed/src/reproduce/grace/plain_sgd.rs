@@ -10,8 +10,8 @@ use crate::reproduce::study::{Study, by_exchange, schedules};
 /// Figure 6 with plain SGD, with the methods of section 5.1.
 pub(crate) const PLAIN_SGD: Study = Study {
     id: "grace-fig6-sgd",
-    summary: "the same for the methods that the survey trains with plain SGD (--row resnet20, densenet40, resnet9 or \
-              vgg16)",
+    summary: "the same for methods that the survey trains with plain SGD (--row resnet20, \
+        densenet40, resnet9 or vgg16)",
     citation: paper::CITATION,
     rows: CLASSIFICATION,
     fixed: &["exchange"],

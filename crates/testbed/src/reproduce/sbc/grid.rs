@@ -27,7 +27,7 @@ pub(crate) const GRID: Study = Study {
     report: |results, _| {
         let (full, summary) = results.summarized()?;
         let tables =
-            vec![("All cells", table::traffic(&summary)), ("Time a step", table::time(&summary))];
+            vec![("All cells", table::traffic(&summary)), ("Time per step", table::time(&summary))];
         let charts = vec![chart("heat-map.svg", heat_map(&summary))];
         let setup = RESNET32.setup(&full);
         let mut findings = Findings { tables, charts, setup, notes: table::notes(&summary) };

@@ -134,9 +134,9 @@ impl Row {
         setup.line("batch", self.batch, run.batch);
         setup.line("optimizer", optimizer, run.optimizer);
         setup.line("learning rate", learning_rate, &run.learning_rate);
-        setup.line("images shifted, or cropped and flipped", "not said", augmented);
+        setup.line("images shifted, or cropped and flipped", "not stated", augmented);
         setup.line("momentum masking", "yes", if run.mask { "yes" } else { "no" });
-        setup.line("seeds", "not said", seeds_of_each(runs));
+        setup.line("seeds", "not stated", seeds_of_each(runs));
         setup.line("bytes", "by equation 1", "counted at the transport");
         setup
     }

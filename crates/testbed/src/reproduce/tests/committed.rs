@@ -89,7 +89,7 @@ impl Repeated {
         let text = std::fs::read_to_string(page).unwrap();
         let id = text.strip_prefix("# ")?.split_once(": ")?.0;
         let study = STUDIES.iter().find(|study| study.id == id && study.experiment.is_some())?;
-        let (_, command) = text.split_once("## To repeat it").unwrap();
+        let (_, command) = text.split_once("## How to repeat the runs").unwrap();
         let words: Vec<&str> = command.split_whitespace().collect();
         let value = |flag| words.windows(2).find(|pair| pair[0] == flag).map(|pair| pair[1]);
         let (row, workers) = (value("--row"), value("--workers"));

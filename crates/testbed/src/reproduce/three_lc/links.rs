@@ -22,8 +22,8 @@ use crate::table::Table;
 /// The comparison over real links, whose runs are in the study's folder.
 pub(crate) const LINKS: Study = Study {
     id: "3lc-links",
-    summary: "what steps took over throttled links, beside the link model and Table 1 of the 3LC paper; collects the \
-              runs of benchmarks/mpi-links",
+    summary: "step times over throttled links, beside the link model and Table 1 of the 3LC \
+        paper; collects the runs of benchmarks/mpi-links",
     citation: paper::CITATION,
     report: |results, _| report(results),
     ..Study::PLAIN
@@ -34,11 +34,11 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
     if links.is_empty() {
         let out = results.out.display();
         return Err(TestbedError::Config(format!(
-            "{out} holds no runs over links; 'benchmarks/mpi-links {out}' makes them"
+            "{out} has no runs over links; 'benchmarks/mpi-links {out}' makes them"
         )));
     }
     let mut text = format!(
-        "{}.\n\nThe paper's speed-ups are of another set-up: {}.\n",
+        "{}.\n\nThe paper measured its speed-ups in another set-up: {}.\n",
         paper::CITATION,
         paper::SETUP
     );
@@ -49,7 +49,7 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
         let table = table(&steps);
         let what = runs.first().map_or_else(String::new, |run| {
             format!(
-                "{} on {}, {} workers, {}, {} examples a worker and step, {} steps.",
+                "{} on {}, {} workers, {}, {} examples per worker and step, {} steps.",
                 run.model, run.data, run.workers, run.exchange, run.batch, run.steps
             )
         });
@@ -111,7 +111,7 @@ impl Measured {
         let wall = |run: &RunRecord| mean_step(run, |step| step.wall);
         let Some(run) = &without_first(run).filter(|run| wall(run) > 0.0) else {
             return Err(TestbedError::Config(format!(
-                "the run of '{}' does not say how long its steps took; repeat it, with two steps or more",
+                "the run of '{}' has no step times; repeat it with at least two steps",
                 run.compressor
             )));
         };
@@ -151,7 +151,7 @@ fn table(steps: &[Measured]) -> Table {
         .column("measured", |one| milliseconds(one.seconds))
         .column("modelled", |one| milliseconds(one.modelled))
         .column("error", |one| format!("{:+.0} %", 100.0 * one.error()))
-        .column("of it on the link", |one| format!("{:.0} %", 100.0 * one.wire))
+        .column("of that on the link", |one| format!("{:.0} %", 100.0 * one.wire))
         .column("speed-up measured", |one| speedup(one, |one| one.seconds))
         .column("speed-up modelled", |one| speedup(one, |one| one.modelled))
         .column("3LC paper", |one| paper(one).map_or_else(String::new, times))
@@ -171,7 +171,8 @@ fn verdict(steps: &[Measured]) -> Option<String> {
     let bound: Vec<f64> = bound.collect();
     let worst = bound.iter().copied().max_by(|a, b| a.abs().total_cmp(&b.abs()))?;
     Some(format!(
-        "At {} the link takes half of a step or more of {} compressors; the model is off by at most {:+.0} % there.",
+        "At {} the link takes half of a step or more with {} compressors; for these, the model is \
+         off by at most {:+.0} %.",
         bandwidth(1e6 * steps[0].mbit),
         bound.len(),
         100.0 * worst

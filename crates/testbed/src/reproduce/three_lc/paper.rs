@@ -73,13 +73,13 @@ pub(super) fn setup(experiment: &Experiment, runs: &[RunRecord]) -> Table {
     let run = &runs[0];
     let vectors = if experiment.raw_vectors { ", vectors" } else { "" };
     let uncompressed = format!("tensors below {} elements{vectors}", experiment.raw_below);
-    let seeds = format!("{} a design", seeds_of_each(runs));
+    let seeds = format!("{} per design", seeds_of_each(runs));
     let mut setup = Table::setup("paper");
     setup.line("model", "ResNet-110", format!("{} ({} parameters)", run.model, run.parameters));
     setup.line("data", "CIFAR-10", &run.data);
     setup.line("workers", 10, run.workers);
     setup.line("exchange", "1 parameter server", run.exchange);
-    setup.line("images a worker and step", 32, run.batch);
+    setup.line("images per worker and step", 32, run.batch);
     setup.line("steps", "25600 (163.84 epochs)", run.steps);
     setup.line("optimizer", "momentum 0.9", run.optimizer);
     setup.line("weight decay", "0.0001", run.weight_decay);
@@ -87,8 +87,8 @@ pub(super) fn setup(experiment: &Experiment, runs: &[RunRecord]) -> Table {
     setup.line("learning rate", rate, &run.learning_rate);
     setup.line("crop and flip", "yes", if run.augment == Some(true) { "yes" } else { "no" });
     setup.line("uncompressed", "batch normalisation", uncompressed);
-    setup.line("runs", "3 to 5 a design", seeds);
-    setup.line("computing", "GTX 980 a worker", "one processor core a worker");
+    setup.line("runs", "3 to 5 per design", seeds);
+    setup.line("computing", "one GTX 980 per worker", "one processor core per worker");
     setup.line("network", "throttled by Linux Traffic Control", "modelled from counted bytes");
     setup
 }

@@ -91,8 +91,8 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
     all.sort_by(|a, b| b.bytes.total_cmp(&a.bytes));
     let table = table(&all);
     let text = format!(
-        "{text}\n\n{}\n## Learning rates\n\nChosen [among those tried](rates) on `none`, for gradients and for ten local steps; \
-         that of SGD was not searched.\n\n{}",
+        "{text}\n\n{}\n## Learning rates\n\nChosen [from a grid](rates) with `none`, for \
+         gradients and for ten local steps. The learning rate of SGD was not searched.\n\n{}",
         table.markdown(),
         rates().markdown(),
     );
@@ -102,13 +102,12 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
 /// The common settings, and the meaning of the columns.
 fn set_up(run: &RunRecord) -> String {
     format!(
-        "{} with {} parameters on {}, {} workers with {} windows each, {} steps, AdamW with a mean-square decay of 0.99 \
-         and a weight decay of {}. Vectors travel as `int8` where messages are gathered. [Learning rates](#learning-rates) \
-         were found without compression.\n\n\
-         Loss: mean cross-entropy of a token of the test text after the last step. Against none: the difference from the \
-         run of `none`, sent as gradients, with the same seed. Bytes: what a worker sent in the run, counted at the \
-         transport. On the front: no other setting has a lower difference with fewer bytes. ±: standard deviation over \
-         seeds.",
+        "{} with {} parameters on {}, {} workers with {} windows each, {} steps, AdamW with a mean-square decay of \
+         0.99 and a weight decay of {}. If messages are gathered, vectors are sent as `int8`. [Learning \
+         rates](#learning-rates) were found without compression.\n\nLoss: mean cross-entropy per token of the test \
+         text after the last step. Against none: the difference from the run of `none` with gradients and the same \
+         seed. Bytes: bytes that a worker sent in the run, counted at the transport. On the front: no other setting \
+         has both a lower difference and fewer bytes. ±: standard deviation over seeds.",
         run.model, run.parameters, run.data, run.workers, run.batch, run.steps, run.weight_decay,
     )
 }

@@ -88,7 +88,7 @@ static SETUPS: [SetUp; 5] = [
         ],
     },
     SetUp {
-        name: "2 ranks, Muon in place of AdamW",
+        name: "2 ranks, Muon instead of AdamW",
         change: |e| e.optimizer = known("muon:beta2=0.99"),
         settings: &[
             Settings::of("gradients", &["none"], SEEDS),
@@ -178,13 +178,13 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
     let table = Setting::columns(names, |(_, setting)| setting).table();
     let run = first.runs[0];
     let text = format!(
-        "{} with {} parameters on {}, {} steps where nothing else is said, {WINDOWS} windows a step of all ranks together; AdamW and \
-         learning rates as in [transformer-frontier](../transformer-frontier), where they were searched for 2000 steps; that of Muon was not \
-         searched. With half of the text \
-         each, the text is cut into consecutive parts: ranks read different plays.\n\n\
-         Loss: mean cross-entropy of a token of the test text after the last step. Against none: the difference from the \
-         run of `none` in the same set-up with the same seed. Bytes: what a worker sent in the run, counted at the \
-         transport. ±: standard deviation over seeds.\n\n{}",
+        "{} with {} parameters on {}, {} steps unless stated otherwise, {WINDOWS} windows per step of all ranks \
+         together. AdamW and learning rates are as in [transformer-frontier](../transformer-frontier), where they were \
+         searched for 2000 steps; the learning rate of Muon was not searched. With half of the text each, ranks read \
+         different plays, because the text is cut into consecutive parts.\n\nLoss: mean cross-entropy per token of the \
+         test text after the last step. Against none: the difference from the run of `none` in the same set-up with \
+         the same seed. Bytes: bytes that a worker sent in the run, counted at the transport. ±: standard deviation \
+         over seeds.\n\n{}",
         run.model,
         run.parameters,
         run.data,

@@ -118,13 +118,13 @@ fn numbers_of_workers_that_cannot_train_are_refused_or_ignored() {
         c.split = "shards:sizes=4+2+1+1".parse().unwrap();
         (c.workers, c.min_workers) = (4, Some(2));
     });
-    refused(&config, &["min_workers=2", "2 workers could not go on", "sizes"]);
+    refused(&config, &["min_workers=2", "with 2 workers, but cannot", "sizes"]);
     let config = config.with(|c| c.min_workers = Some(4));
     let asks = Insists { workers: 5, warnings: Mutex::default() };
     let record = run(&config, &asks, &RunOptions::default()).unwrap();
     assert_eq!((record.workers, record.changes.len()), (4, 0));
     let warnings = asks.warnings.into_inner().unwrap();
-    let refused = warnings.iter().filter(|it| it.contains("cannot go on with 5 workers"));
+    let refused = warnings.iter().filter(|it| it.contains("cannot continue with 5 workers"));
     assert_eq!(refused.count(), 1, "{warnings:?}");
 }
 

@@ -106,7 +106,7 @@ fn an_incomplete_checkpoint_counts_as_damaged() {
         (without("worker2/"), "worker 2 of 3 is missing"),
         (without("worker0/"), "worker 0 of 3 is missing"),
         (without("worker1/step"), "worker 1 of 3 is missing"),
-        (moved(1), "worker 1 of step 11"),
+        (moved(1), "worker 1 is from step 11"),
         (without("step"), "does not say its step"),
         (without("record"), "no record"),
         (without("config/workers"), "how many workers"),

@@ -112,7 +112,7 @@ impl MinMax {
                 hashes.0[row][..keys.len()].iter().for_each(|&at| bins[usize::from(at)] |= MET);
             }
             if bins.iter().any(|&bin| bin & MET == 0 && bin != u16::from(top)) {
-                return Err(DecodeError::Corrupt("a bin without keys is not the last bucket"));
+                return Err(DecodeError::Corrupt("an empty bin does not hold the last bucket"));
             }
         }
         Ok(())
@@ -246,9 +246,9 @@ mod tests {
         let read =
             |bytes: &[u8], top| read(sketch(1, 1), &mut &bytes[..], &[0, 1], top).unwrap_err();
         assert_eq!(read(&[], 3), DecodeError::Truncated);
-        let above = DecodeError::Corrupt("a symbol is not of the alphabet");
+        let above = DecodeError::Corrupt("a symbol is not in the alphabet");
         assert_eq!(read(&[0b11_01], 2), above);
-        let unmet = DecodeError::Corrupt("a bin without keys is not the last bucket");
+        let unmet = DecodeError::Corrupt("an empty bin does not hold the last bucket");
         assert_eq!(read(&[0b10_01], 3), unmet);
         let padding = DecodeError::Corrupt("padding bits are not zero");
         assert_eq!(read(&[0b1_11_01], 3), padding);

@@ -57,7 +57,8 @@ use minmax::{MOST_ROWS, MinMax};
 pub(crate) static ENTRY: Entry = Entry {
     id: "sketchml",
     summary: "quantile buckets of the non-zero elements, with bucket numbers in a MinMaxSketch",
-    formula: "x̂ = the mean of the element's own bucket or, after a hash collision, of one with smaller values; equally full buckets for each sign",
+    formula: "x̂ = the mean of the element's bucket or, after a hash collision, of a bucket with \
+        smaller values; equally full buckets for each sign",
     family: Family::Hybrid,
     sparse: true,
     error_feedback: true,
@@ -71,7 +72,7 @@ pub(crate) static ENTRY: Entry = Entry {
         "groups=1,rows=1,load=2,code=huffman",
     ],
     reference: "Jiang et al., SIGMOD 2018",
-    payload: "a side: count varint, means f32, groups of positions and bins",
+    payload: "for each sign: count varint, means f32, groups of positions and bins",
     passes: Passes::TWO,
     ..Entry::of::<SketchMl>()
 };
@@ -281,7 +282,7 @@ impl Compressor for SketchMl {
         for side in [0, 1] {
             let buckets = varint::read(&mut message)?;
             if buckets > self.buckets as u64 {
-                return Err(DecodeError::Corrupt("there are more buckets than agreed"));
+                return Err(DecodeError::Corrupt("there are more buckets than configured"));
             }
             take_means(&mut message, &mut means[side * MOST..][..buckets as usize])?;
             for group in self.groups(side, buckets as usize) {
@@ -326,7 +327,7 @@ fn take_means(message: &mut &[u8], means: &mut [f32]) -> Result<(), DecodeError>
     for mean in means {
         *mean = fields::take_finite(message)?;
         if *mean < least {
-            return Err(DecodeError::Corrupt("means are not above 0 and increasing"));
+            return Err(DecodeError::Corrupt("the means are not positive and increasing"));
         }
         least = *mean;
     }

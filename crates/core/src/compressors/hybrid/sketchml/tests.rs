@@ -123,9 +123,9 @@ fn malformed_messages_are_refused() {
         refused("sketchml:buckets=2", 5, &bad)
     };
     let corrupt = DecodeError::Corrupt;
-    assert_eq!(refused(0, 3), corrupt("there are more buckets than agreed"));
-    assert_eq!(refused(4, 0xc0), corrupt("means are not above 0 and increasing"));
-    assert_eq!(refused(4, 0), corrupt("means are not above 0 and increasing"));
+    assert_eq!(refused(0, 3), corrupt("there are more buckets than configured"));
+    assert_eq!(refused(4, 0xc0), corrupt("the means are not positive and increasing"));
+    assert_eq!(refused(4, 0), corrupt("the means are not positive and increasing"));
     assert_eq!(refused(6, 6), corrupt("there are more positions than the configuration allows"));
     assert_eq!(refused(15, 0b10), corrupt("an element is sent twice"));
     assert_eq!(refused(12, 0x7f), corrupt("a level is not finite"));

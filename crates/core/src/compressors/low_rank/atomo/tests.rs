@@ -287,10 +287,10 @@ fn malformed_messages_are_refused() {
             other => panic!("{other}"),
         }
     };
-    let none = DecodeError::Corrupt("the tensor has no such atoms");
+    let none = DecodeError::Corrupt("the tag is unknown, or does not fit the tensor's shape");
     assert_eq!(refused(&[6], &[ATOMS, 0]), none);
     assert_eq!(refused(&[2, 3], &[2, 0]), none);
-    let many = DecodeError::Corrupt("there are more atoms than the matrix has");
+    let many = DecodeError::Corrupt("there are more atoms than singular vectors");
     assert_eq!(refused(&[2, 3], &[ATOMS, 3]), many);
     assert_eq!(refused(&[2, 3], &[ATOMS, 1, 0]), DecodeError::Truncated);
     assert_eq!(refused(&[2, 3], &[PLAIN; 26]), DecodeError::Trailing { extra: 1 });

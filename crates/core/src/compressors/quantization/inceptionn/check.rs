@@ -5,7 +5,7 @@ use gradwire_bits::kernels::TAGS;
 
 /// The error of a value outside of the range of its tag.
 pub(super) const INVALID: DecodeError =
-    DecodeError::Corrupt("a value does not have its tag's magnitude");
+    DecodeError::Corrupt("a value is outside the range of its tag");
 
 /// Checks that the padding bits of the last byte of tags are zero.
 pub(super) fn check_padding(packed: &[u8], elements: usize) -> Result<(), DecodeError> {
