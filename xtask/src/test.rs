@@ -5,6 +5,7 @@ use std::process::{Command, ExitCode};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
+use crate::aarch64;
 use crate::counts::{reads, reads_whole};
 use crate::mpi;
 use crate::python::{self, Environment};
@@ -65,6 +66,7 @@ fn beside_tests(are_running: &Receiver<()>, environment: Environment, mpi: bool)
     let checks = thread::scope(|scope| {
         let checks = scope.spawn(|| check(mpi));
         python::test(package, true, &mut report);
+        aarch64::check(&mut report);
         checks.join().expect("no step panics")
     });
     report.add(checks);

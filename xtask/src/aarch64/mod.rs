@@ -11,6 +11,7 @@ use std::process::{Command, ExitCode};
 use crate::counts::{reads, reads_whole};
 use crate::debian::{self, output_of};
 use crate::report::Report;
+use crate::test::sum_up;
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 /// Debian's Rust has the library for aarch64 in a package; with rustup it would be a target. The
@@ -29,9 +30,9 @@ const PACKAGES: [&str; 9] = [
 const EMULATOR: &str = "qemu-aarch64-static";
 const LINKER: &str = "aarch64-linux-gnu-gcc";
 
-/// What runs in every test of a change: the codes and kernels.
-const QUICK: [&str; 1] = ["test -p gradwire-bits --lib"];
-/// The rest: compressors, exchanges, and the digests of the small committed runs.
+/// The tests that run with every change: of the codes and kernels.
+const QUICK: &str = "test -p gradwire-bits --lib";
+/// The tests of compressors and exchanges, and the digests of the small committed runs.
 const MORE: [&str; 3] = [
     "test -p gradwire --lib",
     "test -p gradwire-exchange --lib --tests",
@@ -41,34 +42,28 @@ const MORE: [&str; 3] = [
 /// Runs everything, and prints a summary.
 pub(crate) fn run() -> ExitCode {
     let mut report = Report::default();
-    check(true, &mut report);
-    crate::test::sum_up(&report)
+    if let Some(toolchain) = check(&mut report) {
+        report.step("more on aarch64", |counts| {
+            let run = |step| reads(&mut toolchain.cargo(step), |line| counts.read(line));
+            MORE.map(run) == [true; MORE.len()]
+        });
+    }
+    sum_up(&report)
 }
 
-/// Runs the quick tests, and `all` of them if asked. Output of the quick ones is printed at their
-/// end, because they run beside others.
-pub(crate) fn check(all: bool, report: &mut Report) {
-    let prepared =
-        debian::prepare(&PACKAGES, Some("arm64"), || toolchain().is_some() && has_runtime());
-    let toolchain = match prepared.map(|()| toolchain()) {
-        Ok(Some(toolchain)) => toolchain,
-        Ok(None) => unreachable!("it has been found"),
-        Err(install) => {
-            let line = format!("skipped: aarch64 under emulation ({install})");
-            println!("{line}");
-            report.counts.read(&line);
-            return;
-        }
-    };
-    let steps: Vec<&str> = QUICK.into_iter().chain(MORE.into_iter().filter(|_| all)).collect();
+/// Runs the quick tests, and looks for NEON instructions in the kernels. Prints output at the end,
+/// because other steps run at the same time. `None` if the tools are missing, which is reported.
+pub(crate) fn check(report: &mut Report) -> Option<Toolchain> {
+    let are_here = || has_runtime() && toolchain().is_some();
+    if let Err(install) = debian::prepare(&PACKAGES, Some("arm64"), are_here) {
+        let line = format!("skipped: aarch64 under emulation ({install})");
+        println!("{line}");
+        report.counts.read(&line);
+        return None;
+    }
+    let toolchain = toolchain()?;
     report.step("aarch64", |counts| {
-        let mut passed = true;
-        for step in steps {
-            let mut cargo = toolchain.cargo(step);
-            let read = |line: &str| counts.read(line);
-            passed &= if all { reads(&mut cargo, read) } else { reads_whole(&mut cargo, read) };
-        }
-        passed
+        reads_whole(&mut toolchain.cargo(QUICK), |line| counts.read(line))
     });
     report.step("NEON", |_| match vectors::without(&toolchain) {
         Ok(missing) => {
@@ -80,6 +75,7 @@ pub(crate) fn check(all: bool, report: &mut Report) {
             false
         }
     });
+    Some(toolchain)
 }
 
 /// Whether programs for aarch64 can be linked and emulated.
@@ -90,7 +86,7 @@ fn has_runtime() -> bool {
 }
 
 /// A Rust compiler that has the library for aarch64.
-struct Toolchain {
+pub(crate) struct Toolchain {
     cargo: PathBuf,
     rustc: PathBuf,
 }
