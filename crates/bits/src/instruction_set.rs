@@ -1,7 +1,5 @@
 //! The instruction sets for which [kernels](crate::kernels) are compiled.
 
-use crate::kernels::level;
-
 /// An instruction set; on one architecture, each includes the previous ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(dead_code, unreachable_pub, reason = "the feature `testing` exports and constructs it")]
@@ -60,7 +58,7 @@ const BASELINE: &str = if cfg!(target_arch = "x86_64") {
 pub fn instruction_set() -> &'static str {
     #[cfg(target_arch = "x86_64")]
     {
-        let used = level::used();
+        let used = crate::kernels::level::used();
         if used.as_avx512().is_some() {
             return "avx512";
         }
