@@ -55,11 +55,12 @@ kernel! {
             let start = end;
             end = (start + near.bin).min(len);
             let mut at = if limit > 0.0 { start } else { end };
+            positions.reserve(end - at + size);
             let mut first = S::u32s::splat(simd, base.wrapping_add(at as u32));
             let vectors = values[at..end].chunks_exact(size);
             for (x, g) in vectors.zip(gradient[at..end].chunks_exact(size)) {
                 let chosen = reached(simd, x, g, near.weight, limit);
-                append_places(simd, positions, first, chosen.to_bitmask());
+                append_places(simd, positions, first, 1, |_| chosen.to_bitmask());
                 first += size as u32;
             }
             at = end - (end - at) % size;
@@ -68,7 +69,7 @@ kernel! {
                 let here = lanes.simd_lt((end - at) as i32);
                 let (x, g) = (&values[at..at + size], &gradient[at..at + size]);
                 let chosen = reached(simd, x, g, near.weight, limit) & here;
-                append_places(simd, positions, first, chosen.to_bitmask());
+                append_places(simd, positions, first, 1, |_| chosen.to_bitmask());
             } else if at < end {
                 let near = Near { bin: end - at, limits: &[limit], ..near };
                 let first = base.wrapping_add(at as u32);

@@ -12,6 +12,7 @@ mod append;
 mod axpy;
 mod between;
 mod bins;
+#[allow(unsafe_code)]
 mod chosen;
 mod codebook;
 mod codes;
