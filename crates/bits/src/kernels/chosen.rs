@@ -40,7 +40,7 @@ pub(super) fn append_first<T: Copy, A: AsRef<[T]>>(
     mut part: impl FnMut(usize) -> (A, u32),
 ) {
     let mut end = all.len();
-    assert!(all.capacity() - end >= parts * len, "there is capacity");
+    assert!(all.capacity() - end >= parts.saturating_mul(len), "there is capacity");
     let start = all.as_mut_ptr();
     for i in 0..parts {
         let (elements, count) = part(i);
@@ -65,16 +65,22 @@ pub(super) fn append_places<S: Simd>(
     bits: impl Fn(usize) -> u64,
 ) {
     let lanes = S::u32s::from_fn(simd, |lane| lane as u32);
-    append_first(all, parts, S::u32s::LEN, |part| {
-        let bits = bits(part) & ((1 << S::u32s::LEN) - 1);
-        let places = if S::u32s::LEN > 8 {
-            (lanes + first).compress(S::mask32s::from_bitmask(simd, bits))
-        } else {
-            S::u32s::from_slice(simd, &PLACES[bits as usize][..S::u32s::LEN]) + first
-        };
-        first += S::u32s::LEN as u32;
-        (<S::u32s as SimdBase<S>>::Array::from(places), bits.count_ones())
-    });
+    append_first(
+        all,
+        parts,
+        S::u32s::LEN,
+        #[inline(always)]
+        |part| {
+            let bits = bits(part) & ((1 << S::u32s::LEN) - 1);
+            let places = if S::u32s::LEN > 8 {
+                (lanes + first).compress(S::mask32s::from_bitmask(simd, bits))
+            } else {
+                S::u32s::from_slice(simd, &PLACES[bits as usize][..S::u32s::LEN]) + first
+            };
+            first += S::u32s::LEN as u32;
+            (<S::u32s as SimdBase<S>>::Array::from(places), bits.count_ones())
+        },
+    );
 }
 
 /// Appends the elements whose bit is 1. A part is a vector.
@@ -85,11 +91,17 @@ pub(super) fn append_lanes<S: Simd, const PARTS: usize>(
     group: &[f32],
     bits: [u64; PARTS],
 ) {
-    append_first(all, PARTS, S::f32s::LEN, |part| {
-        let lanes = S::f32s::from_slice(simd, &group[S::f32s::LEN * part..][..S::f32s::LEN]);
-        let front = front(simd, lanes, bits[part]);
-        (<S::f32s as SimdBase<S>>::Array::from(front), bits[part].count_ones())
-    });
+    append_first(
+        all,
+        PARTS,
+        S::f32s::LEN,
+        #[inline(always)]
+        |part| {
+            let lanes = S::f32s::from_slice(simd, &group[S::f32s::LEN * part..][..S::f32s::LEN]);
+            let front = front(simd, lanes, bits[part]);
+            (<S::f32s as SimdBase<S>>::Array::from(front), bits[part].count_ones())
+        },
+    );
 }
 
 /// The lanes whose bit is 1, and then any.
