@@ -25,6 +25,7 @@ kernel! {
         // The same values are between the limits, and all above `high` are above `low`, too.
         let low = if low > high || low.is_nan() { high } else { low };
         let masks = side.lanes(simd);
+        taken.reserve(values.len() + size);
         let mut above = 0;
         for group in whole.chunks_exact(size) {
             let mut keys = [S::f32s::splat(simd, 0.0); 4];
@@ -38,12 +39,13 @@ kernel! {
                 continue;
             }
             // No branch for each vector, which would often be mispredicted.
-            for (i, x) in group.chunks_exact(S::f32s::LEN).enumerate() {
+            let mut between = [0; 4];
+            for (i, between) in between.iter_mut().enumerate() {
                 let over = keys[i].simd_gt(high);
-                let between = (reached[i] & !over).to_bitmask();
-                append_lanes(simd, taken, S::f32s::from_slice(simd, x), between);
+                *between = (reached[i] & !over).to_bitmask();
                 above += over.to_bitmask().count_ones() as usize;
             }
+            append_lanes(simd, taken, group, between);
         }
         above + plain_between(rest, side, limits, taken)
     }

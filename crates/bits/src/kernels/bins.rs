@@ -3,6 +3,7 @@
 //! A bin is a run of consecutive elements of fixed length; the last may be shorter.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use fearless_simd::prelude::*;
 
@@ -49,41 +50,63 @@ kernel! {
     ) {
         let (size, len) = (S::f32s::LEN, values.len());
         assert!(len == gradient.len() && near.limits.len() >= len.div_ceil(near.bin));
-        let lanes = S::i32s::from_fn(simd, |lane| lane as i32);
-        let mut end = 0;
-        for &limit in near.limits {
-            let start = end;
-            end = (start + near.bin).min(len);
-            let mut at = if limit > 0.0 { start } else { end };
-            let mut first = S::u32s::splat(simd, base.wrapping_add(at as u32));
-            let vectors = values[at..end].chunks_exact(size);
-            for (x, g) in vectors.zip(gradient[at..end].chunks_exact(size)) {
-                let chosen = reached(simd, x, g, near.weight, limit);
-                append_places(simd, positions, first, chosen.to_bitmask());
-                first += size as u32;
+        positions.reserve(len + size);
+        let elements = [values, gradient];
+        let (mut start, vectors) = (0, near.bin.div_ceil(size));
+        // The vectors of inner bins end before the list does.
+        let (inner, last) = near.limits.split_at(len.saturating_sub(size) / near.bin);
+        for &limit in inner {
+            let end = start + near.bin;
+            append(simd, elements, start..end, vectors, [near.weight, limit], base, positions);
+            start = end;
+        }
+        for &limit in last {
+            let end = (start + near.bin).min(len);
+            let vectors = (end - start) / size;
+            append(simd, elements, start..end, vectors, [near.weight, limit], base, positions);
+            start += size * vectors;
+            if start < end {
+                let near = Near { bin: end - start, limits: &[limit], ..near };
+                let first = base.wrapping_add(start as u32);
+                plain_reaching(&values[start..end], &gradient[start..end], near, first, positions);
             }
-            at = end - (end - at) % size;
-            if at < end && at + size <= len {
-                // The other lanes belong to the next bins.
-                let here = lanes.simd_lt((end - at) as i32);
-                let (x, g) = (&values[at..at + size], &gradient[at..at + size]);
-                let chosen = reached(simd, x, g, near.weight, limit) & here;
-                append_places(simd, positions, first, chosen.to_bitmask());
-            } else if at < end {
-                let near = Near { bin: end - at, limits: &[limit], ..near };
-                let first = base.wrapping_add(at as u32);
-                plain_reaching(&values[at..end], &gradient[at..end], near, first, positions);
-            }
+            start = end;
         }
     }
 }
 
-/// The lanes in which x is not 0 and |x + weight·g| at or above the limit.
+/// Appends `base` + index of each selected element in the first `vectors` vectors of a bin.
+///
+/// # Panics
+/// If there is no capacity for the places of all elements in these vectors.
 #[inline(always)]
-fn reached<S: Simd>(simd: S, x: &[f32], g: &[f32], weight: f32, limit: f32) -> S::mask32s {
-    let [x, g] = [S::f32s::from_slice(simd, x), S::f32s::from_slice(simd, g)];
-    // Multiplies, then adds, without fusing, as the plain loop does.
-    (x + g * weight).abs().simd_ge(limit) & x.simd_ne(0.0)
+fn append<S: Simd>(
+    simd: S,
+    [values, gradient]: [&[f32]; 2],
+    bin: Range<usize>,
+    vectors: usize,
+    [weight, limit]: [f32; 2],
+    base: u32,
+    positions: &mut Vec<u32>,
+) {
+    let vectors = if limit > 0.0 { vectors } else { 0 };
+    let first = S::u32s::splat(simd, base.wrapping_add(bin.start as u32));
+    append_places(
+        simd,
+        positions,
+        first,
+        vectors,
+        #[inline(always)]
+        |i| {
+            let at = bin.start + S::f32s::LEN * i;
+            let x = S::f32s::from_slice(simd, &values[at..at + S::f32s::LEN]);
+            let g = S::f32s::from_slice(simd, &gradient[at..at + S::f32s::LEN]);
+            // Multiplies, then adds, without fusing, as the plain loop does.
+            let chosen = (x + g * weight).abs().simd_ge(limit) & x.simd_ne(0.0);
+            // The lanes behind the end belong to the next bins.
+            chosen.to_bitmask() & !(u64::MAX << (bin.end - at).min(63))
+        },
+    );
 }
 
 fn plain_reaching(

@@ -26,33 +26,82 @@ static PLACES: [[u32; 8]; 256] = {
     all
 };
 
-/// Appends the first `count` elements, at most all. Writes all, whose number is better a constant:
-/// then this takes a few instructions and no branch on `count`.
+/// Appends the first elements of each of `parts` arrays of `len` elements; `part` gives an array
+/// and their number. Writes all elements, without a branch on the number.
+///
+/// # Panics
+/// If there is no capacity for all elements. To reserve it here would be slow: loops that may call
+/// something keep few vectors in registers.
 #[inline(always)]
-pub(super) fn append_first<T: Copy>(all: &mut Vec<T>, elements: &[T], count: usize) {
-    all.extend_from_slice(elements);
-    // With the check and the minimum, the compiler knows that the length does not grow.
-    let others = elements.len() - count.min(elements.len());
-    all.truncate(all.len().checked_sub(others).expect("they were appended"));
+pub(super) fn append_first<T: Copy, A: AsRef<[T]>>(
+    all: &mut Vec<T>,
+    parts: usize,
+    len: usize,
+    mut part: impl FnMut(usize) -> (A, u32),
+) {
+    let mut end = all.len();
+    assert!(all.capacity() - end >= parts.saturating_mul(len), "there is capacity");
+    let start = all.as_mut_ptr();
+    for i in 0..parts {
+        let (elements, count) = part(i);
+        let elements = &elements.as_ref()[..len];
+        // SAFETY: there is capacity for all parts, and each begins at most `len` after the one
+        // before.
+        unsafe { start.add(end).copy_from_nonoverlapping(elements.as_ptr(), len) };
+        end += len.min(count as usize);
+    }
+    // SAFETY: there is capacity, and the elements up to here were written.
+    unsafe { all.set_len(end) };
 }
 
-/// Appends `first`, the same in all lanes, plus the place of each bit that is 1. There are as many
-/// bits as lanes.
+/// Appends the places of bits that are 1, if the first bit has the place `first` in every lane.
+/// Each of the parts has a bit for each lane; those behind are ignored.
 #[inline(always)]
-pub(super) fn append_places<S: Simd>(simd: S, all: &mut Vec<u32>, first: S::u32s, bits: u64) {
-    let places = if S::u32s::LEN > 8 {
-        let lanes = S::u32s::from_fn(simd, |lane| lane as u32);
-        (lanes + first).compress(S::mask32s::from_bitmask(simd, bits))
-    } else {
-        S::u32s::from_slice(simd, &PLACES[bits as usize][..S::u32s::LEN]) + first
-    };
-    append_first(all, places.as_slice(), bits.count_ones() as usize);
+pub(super) fn append_places<S: Simd>(
+    simd: S,
+    all: &mut Vec<u32>,
+    mut first: S::u32s,
+    parts: usize,
+    bits: impl Fn(usize) -> u64,
+) {
+    let lanes = S::u32s::from_fn(simd, |lane| lane as u32);
+    append_first(
+        all,
+        parts,
+        S::u32s::LEN,
+        #[inline(always)]
+        |part| {
+            let bits = bits(part) & ((1 << S::u32s::LEN) - 1);
+            let places = if S::u32s::LEN > 8 {
+                (lanes + first).compress(S::mask32s::from_bitmask(simd, bits))
+            } else {
+                S::u32s::from_slice(simd, &PLACES[bits as usize][..S::u32s::LEN]) + first
+            };
+            first += S::u32s::LEN as u32;
+            (<S::u32s as SimdBase<S>>::Array::from(places), bits.count_ones())
+        },
+    );
 }
 
-/// Appends the lanes whose bit is 1.
+/// Appends the elements whose bit is 1. A part is a vector.
 #[inline(always)]
-pub(super) fn append_lanes<S: Simd>(simd: S, all: &mut Vec<f32>, lanes: S::f32s, bits: u64) {
-    append_first(all, front(simd, lanes, bits).as_slice(), bits.count_ones() as usize);
+pub(super) fn append_lanes<S: Simd, const PARTS: usize>(
+    simd: S,
+    all: &mut Vec<f32>,
+    group: &[f32],
+    bits: [u64; PARTS],
+) {
+    append_first(
+        all,
+        PARTS,
+        S::f32s::LEN,
+        #[inline(always)]
+        |part| {
+            let lanes = S::f32s::from_slice(simd, &group[S::f32s::LEN * part..][..S::f32s::LEN]);
+            let front = front(simd, lanes, bits[part]);
+            (<S::f32s as SimdBase<S>>::Array::from(front), bits[part].count_ones())
+        },
+    );
 }
 
 /// The lanes whose bit is 1, and then any.

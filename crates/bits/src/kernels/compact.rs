@@ -69,14 +69,16 @@ kernel! {
                 continue;
             }
             // No branch for each vector, which would often be mispredicted.
-            let mut first = S::u32s::splat(simd, base.wrapping_add((size * at) as u32));
-            for (left, beyond) in group.chunks_exact_mut(S::f32s::LEN).zip(beyond) {
-                let (x, bits) = (S::f32s::from_slice(simd, left), beyond.to_bitmask());
-                append_places(simd, positions, first, bits);
-                append_lanes(simd, taken, x, bits);
-                let others = x.bitcast::<S::u32s>() & !beyond.to_vector().bitcast::<S::u32s>();
-                others.bitcast::<S::f32s>().store_slice(left);
-                first += S::f32s::LEN as u32;
+            let bits = beyond.map(|beyond| beyond.to_bitmask());
+            let first = S::u32s::splat(simd, base.wrapping_add((size * at) as u32));
+            positions.reserve(size);
+            append_places(simd, positions, first, 4, |part| bits[part]);
+            taken.reserve(size);
+            append_lanes(simd, taken, group, bits);
+            for (x, beyond) in group.chunks_exact_mut(S::f32s::LEN).zip(beyond) {
+                let beyond = beyond.to_vector().bitcast::<S::u32s>();
+                let others = S::f32s::from_slice(simd, x).bitcast::<S::u32s>() & !beyond;
+                others.bitcast::<S::f32s>().store_slice(x);
             }
         }
         plain_compact(rest, side, threshold, after, positions, taken);

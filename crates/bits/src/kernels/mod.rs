@@ -5,13 +5,14 @@
 //! of a plain loop, which tests compare it with. Kernels that decode are elementwise and multiply
 //! before they add, without fusing. Kernels that sum use the same number of lanes with every set.
 //!
-//! Only `levels`, `prefetch` and `room` have `unsafe` code: a conversion of numbers in range, a
-//! hint to the processor, and writes into reserved capacity, past the caches.
+//! Only `chosen`, `levels`, `prefetch` and `room` have `unsafe` code: writes into reserved capacity,
+//! a conversion of numbers in range, a hint to the processor, and writes past the caches.
 
 mod append;
 mod axpy;
 mod between;
 mod bins;
+#[allow(unsafe_code)]
 mod chosen;
 mod codebook;
 mod codes;

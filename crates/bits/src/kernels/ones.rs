@@ -1,6 +1,7 @@
 //! The places of the bits that are 1.
 
 use alloc::vec::Vec;
+use core::slice;
 
 use fearless_simd::prelude::*;
 
@@ -19,27 +20,46 @@ kernel! {
             return plain_ones(bits, base, positions);
         }
         let (words, rest) = bits.as_chunks::<8>();
-        let count = |word: &[u8; 8]| u64::from_le_bytes(*word).count_ones() as usize;
+        let all = words.iter().map(count).sum::<usize>();
+        positions.reserve(all + 64);
         // The branch on a word is predicted well only if nearly all words have few ones.
-        let rare = words.iter().map(count).sum::<usize>() < words.len();
-        let mut first = base;
-        for word in words {
-            let ones = u64::from_le_bytes(*word);
-            if rare && count(word) <= FEW {
-                let two = [ones, ones & ones.wrapping_sub(1)].map(u64::trailing_zeros);
-                let two = two.map(|place| first.wrapping_add(place));
-                append_first(positions, &two, count(word));
-            } else {
-                let mut first = S::u32s::splat(simd, first);
-                for at in (0..64).step_by(S::u32s::LEN) {
-                    let here = ones >> at & ((1 << S::u32s::LEN) - 1);
-                    append_places(simd, positions, first, here);
-                    first += S::u32s::LEN as u32;
-                }
-            }
-            first = first.wrapping_add(64);
+        if all >= words.len() {
+            dense(simd, words, base, positions);
+        } else {
+            sparse(simd, words, base, positions);
         }
-        plain_ones(rest, first, positions);
+        plain_ones(rest, base.wrapping_add(64u32.wrapping_mul(words.len() as u32)), positions);
+    }
+}
+
+#[inline(always)]
+fn count(word: &[u8; 8]) -> usize {
+    u64::from_le_bytes(*word).count_ones() as usize
+}
+
+#[inline(always)]
+fn sparse<S: Simd>(simd: S, words: &[[u8; 8]], mut first: u32, positions: &mut Vec<u32>) {
+    for word in words {
+        if count(word) <= FEW {
+            let ones = u64::from_le_bytes(*word);
+            let two = [ones, ones & ones.wrapping_sub(1)].map(u64::trailing_zeros);
+            let two = two.map(|place| first.wrapping_add(place));
+            append_first(positions, 1, FEW, |_| (two, ones.count_ones()));
+        } else {
+            dense(simd, slice::from_ref(word), first, positions);
+        }
+        first = first.wrapping_add(64);
+    }
+}
+
+#[inline(always)]
+fn dense<S: Simd>(simd: S, words: &[[u8; 8]], first: u32, positions: &mut Vec<u32>) {
+    let lanes = S::u32s::LEN;
+    let mut first = S::u32s::splat(simd, first);
+    for word in words {
+        let ones = u64::from_le_bytes(*word);
+        append_places(simd, positions, first, 64 / lanes, |part| ones >> (lanes * part));
+        first += 64;
     }
 }
 
