@@ -5,8 +5,8 @@
 //! of a plain loop, which tests compare it with. Kernels that decode are elementwise and multiply
 //! before they add, without fusing. Kernels that sum use the same number of lanes with every set.
 //!
-//! Only `levels`, `prefetch` and `room` have `unsafe` code: a conversion of numbers in range, a
-//! hint to the processor, and writes into reserved capacity, past the caches.
+//! Only `levels`, `prefetch`, `room` and `tagged` have `unsafe` code: a conversion of numbers in
+//! range, a hint to the processor, and writes into reserved capacity, past the caches.
 
 mod append;
 mod axpy;
@@ -48,6 +48,7 @@ mod single_bits;
 mod spread;
 mod states;
 mod table;
+#[allow(unsafe_code)]
 mod tagged;
 mod ternary;
 mod thin;
