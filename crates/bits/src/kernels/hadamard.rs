@@ -17,7 +17,7 @@ kernel! {
     /// If the length is not a power of two.
     pub fn hadamard / plain_hadamard(simd, values: &mut [f32]) {
         check_length(values);
-        passes(simd, values, &[], &[]);
+        transform(simd, values, &[], &[]);
     }
 }
 
@@ -30,7 +30,7 @@ kernel! {
     pub fn rotate / plain_rotate(simd, values: &mut [f32], words: &[u32]) {
         check_length(values);
         check_words(values, words);
-        passes(simd, values, words, &[]);
+        transform(simd, values, words, &[]);
     }
 }
 
@@ -42,7 +42,7 @@ kernel! {
     pub fn rotate_back / plain_rotate_back(simd, values: &mut [f32], words: &[u32]) {
         check_length(values);
         check_words(values, words);
-        passes(simd, values, &[], words);
+        transform(simd, values, &[], words);
     }
 }
 
@@ -87,6 +87,37 @@ fn plain_flip_signs(values: &mut [f32], words: &[u32]) {
     }
 }
 
+/// Flips signs by the words `before`, transforms, and flips by `after`. No words flip none.
+#[inline(always)]
+fn transform<S: Simd>(simd: S, values: &mut [f32], before: &[u32], after: &[u32]) {
+    if values.len() < S::f32s::LEN {
+        plain_flip_signs(values, before);
+        plain_hadamard(values);
+        plain_flip_signs(values, after);
+    } else if S::f32s::LEN > 4 {
+        passes(simd, values, before, after);
+    } else {
+        // With registers of four elements a pass that flips, too, is slower than one more pass.
+        flip_signs(simd, values, before);
+        passes(simd, values, &[], &[]);
+        flip_signs(simd, values, after);
+    }
+}
+
+/// The flips alone.
+#[inline(always)]
+fn flip_signs<S: Simd>(simd: S, values: &mut [f32], words: &[u32]) {
+    let (groups, rest) = values.as_chunks_mut::<32>();
+    for (group, &word) in groups.iter_mut().zip(words) {
+        for (at, lanes) in group.chunks_exact_mut(S::f32s::LEN).enumerate() {
+            let x = S::f32s::from_slice(simd, lanes);
+            flipped(simd, x, &[word], at * S::f32s::LEN).store_slice(lanes);
+        }
+    }
+    // A power of two leaves a rest only if it is below 32.
+    plain_flip_signs(rest, words);
+}
+
 /// The transform in as few passes as the registers allow: two for 4096 elements with AVX-512. The
 /// first pass flips signs by the words `before`, the last by the words `after`.
 #[inline(always)]
@@ -95,11 +126,6 @@ fn passes<S: Simd>(simd: S, values: &mut [f32], before: &[u32], after: &[u32]) {
     let most = if S::f32s::LEN == 16 || cfg!(target_arch = "aarch64") { 16 } else { 8 };
     let len = values.len();
     match len / S::f32s::LEN {
-        0 => {
-            plain_flip_signs(values, before);
-            plain_hadamard(values);
-            return plain_flip_signs(values, after);
-        }
         1 => return blocks::<S, 1>(simd, values, before, after),
         2 => return blocks::<S, 2>(simd, values, before, after),
         4 => return blocks::<S, 4>(simd, values, before, after),
@@ -108,8 +134,12 @@ fn passes<S: Simd>(simd: S, values: &mut [f32], before: &[u32], after: &[u32]) {
         _ if most == 16 => blocks::<S, 16>(simd, values, before, &[]),
         _ => blocks::<S, 8>(simd, values, before, &[]),
     }
-    // Apart from the loop, because here the compiler knows the distance.
-    let mut done = pass(simd, values, most, most * S::f32s::LEN, after);
+    // Two passes apart from the loop, because there the compiler knows the distances.
+    let apart = most * S::f32s::LEN;
+    let mut done = pass(simd, values, most, apart, after);
+    if done < len {
+        done = pass(simd, values, most, most * apart, after);
+    }
     while done < len {
         done = pass(simd, values, most, done, after);
     }
@@ -124,8 +154,8 @@ fn pass<S: Simd>(simd: S, values: &mut [f32], most: usize, apart: usize, after: 
     match registers {
         2 => across::<S, 2>(simd, values, apart, after),
         4 => across::<S, 4>(simd, values, apart, after),
-        8 => across::<S, 8>(simd, values, apart, after),
-        _ => across::<S, 16>(simd, values, apart, after),
+        16 if most == 16 => across::<S, 16>(simd, values, apart, after),
+        _ => across::<S, 8>(simd, values, apart, after),
     }
     registers * apart
 }
@@ -295,9 +325,9 @@ mod tests {
 
     #[test]
     fn rotations_are_flips_and_a_transform() {
-        for bits in 0..=13 {
+        for bits in 0..=17 {
             let values = numbers(1 << bits);
-            let words: Vec<u32> = (1u32..=256).map(|at| at.wrapping_mul(2_654_435_761)).collect();
+            let words: Vec<u32> = (1u32..=4096).map(|at| at.wrapping_mul(2_654_435_761)).collect();
             let flipped = |values: &[f32]| -> Vec<f32> {
                 let flip = |(at, x): (usize, &f32)| {
                     if words[at / 32] >> (at % 32) & 1 == 1 { -x } else { *x }
