@@ -17,7 +17,7 @@ kernel! {
     /// If the length is not a power of two.
     pub fn hadamard / plain_hadamard(simd, values: &mut [f32]) {
         check_length(values);
-        passes(simd, values);
+        transform(simd, values, &[], &[]);
     }
 }
 
@@ -30,8 +30,7 @@ kernel! {
     pub fn rotate / plain_rotate(simd, values: &mut [f32], words: &[u32]) {
         check_length(values);
         check_words(values, words);
-        flip_signs(simd, values, words);
-        passes(simd, values);
+        transform(simd, values, words, &[]);
     }
 }
 
@@ -43,8 +42,7 @@ kernel! {
     pub fn rotate_back / plain_rotate_back(simd, values: &mut [f32], words: &[u32]) {
         check_length(values);
         check_words(values, words);
-        passes(simd, values);
-        flip_signs(simd, values, words);
+        transform(simd, values, &[], words);
     }
 }
 
@@ -89,87 +87,135 @@ fn plain_flip_signs(values: &mut [f32], words: &[u32]) {
     }
 }
 
-/// Flips the sign of element i if bit i mod 32 of word i / 32 is 1.
+/// Flips signs by the words `before`, transforms, and flips by `after`. No words flip none.
+#[inline(always)]
+fn transform<S: Simd>(simd: S, values: &mut [f32], before: &[u32], after: &[u32]) {
+    if values.len() < S::f32s::LEN {
+        plain_flip_signs(values, before);
+        plain_hadamard(values);
+        plain_flip_signs(values, after);
+    } else if S::f32s::LEN > 4 {
+        passes(simd, values, before, after);
+    } else {
+        // With registers of four elements a pass that flips, too, is slower than one more pass.
+        flip_signs(simd, values, before);
+        passes(simd, values, &[], &[]);
+        flip_signs(simd, values, after);
+    }
+}
+
+/// The flips alone.
 #[inline(always)]
 fn flip_signs<S: Simd>(simd: S, values: &mut [f32], words: &[u32]) {
-    let [positive, negative] = [0, 1 << 31].map(|bits| S::u32s::splat(simd, bits));
     let (groups, rest) = values.as_chunks_mut::<32>();
     for (group, &word) in groups.iter_mut().zip(words) {
         for (at, lanes) in group.chunks_exact_mut(S::f32s::LEN).enumerate() {
-            let bits = u64::from(word >> (at * S::f32s::LEN));
-            let sign = S::mask32s::from_bitmask(simd, bits).select(negative, positive);
-            let x = S::f32s::from_slice(simd, lanes).bitcast::<S::u32s>();
-            (x ^ sign).bitcast::<S::f32s>().store_slice(lanes);
+            let x = S::f32s::from_slice(simd, lanes);
+            flipped(simd, x, &[word], at * S::f32s::LEN).store_slice(lanes);
         }
     }
-    plain_flip_signs(rest, &words[groups.len()..]);
+    // A power of two leaves a rest only if it is below 32.
+    plain_flip_signs(rest, words);
 }
 
-/// The transform in as few passes as the registers allow: two for 4096 elements with AVX-512.
+/// The transform in as few passes as the registers allow: two for 4096 elements with AVX-512. The
+/// first pass flips signs by the words `before`, the last by the words `after`.
 #[inline(always)]
-fn passes<S: Simd>(simd: S, values: &mut [f32]) {
-    let len = values.len();
-    if len < S::f32s::LEN {
-        return plain_hadamard(values);
-    }
+fn passes<S: Simd>(simd: S, values: &mut [f32], before: &[u32], after: &[u32]) {
     // Of the registers, sixteen or 32, half hold elements.
     let most = if S::f32s::LEN == 16 || cfg!(target_arch = "aarch64") { 16 } else { 8 };
-    let mut done = len.min(most * S::f32s::LEN);
-    match done / S::f32s::LEN {
-        1 => blocks::<S, 1>(simd, values),
-        2 => blocks::<S, 2>(simd, values),
-        4 => blocks::<S, 4>(simd, values),
-        8 => blocks::<S, 8>(simd, values),
-        _ => blocks::<S, 16>(simd, values),
+    let len = values.len();
+    match len / S::f32s::LEN {
+        1 => return blocks::<S, 1>(simd, values, before, after),
+        2 => return blocks::<S, 2>(simd, values, before, after),
+        4 => return blocks::<S, 4>(simd, values, before, after),
+        8 => return blocks::<S, 8>(simd, values, before, after),
+        16 if most == 16 => return blocks::<S, 16>(simd, values, before, after),
+        _ if most == 16 => blocks::<S, 16>(simd, values, before, &[]),
+        _ => blocks::<S, 8>(simd, values, before, &[]),
+    }
+    // Two passes apart from the loop, because there the compiler knows the distances.
+    let apart = most * S::f32s::LEN;
+    let mut done = pass(simd, values, most, apart, after);
+    if done < len {
+        done = pass(simd, values, most, most * apart, after);
     }
     while done < len {
-        let registers = most.min(len / done);
-        match registers {
-            2 => across::<S, 2>(simd, values, done),
-            4 => across::<S, 4>(simd, values, done),
-            8 => across::<S, 8>(simd, values, done),
-            _ => across::<S, 16>(simd, values, done),
-        }
-        done *= registers;
+        done = pass(simd, values, most, done, after);
     }
+}
+
+/// Combines elements at the distance `apart` and at multiples of it, with at most `most` registers.
+/// Returns the length of the blocks that are then transformed.
+#[inline(always)]
+fn pass<S: Simd>(simd: S, values: &mut [f32], most: usize, apart: usize, after: &[u32]) -> usize {
+    let registers = most.min(values.len() / apart);
+    let after = if registers * apart == values.len() { after } else { &[] };
+    match registers {
+        2 => across::<S, 2>(simd, values, apart, after),
+        4 => across::<S, 4>(simd, values, apart, after),
+        16 if most == 16 => across::<S, 16>(simd, values, apart, after),
+        _ => across::<S, 8>(simd, values, apart, after),
+    }
+    registers * apart
 }
 
 /// Transforms each block of `REGISTERS` registers.
 #[inline(always)]
-fn blocks<S: Simd, const REGISTERS: usize>(simd: S, values: &mut [f32]) {
+fn blocks<S: Simd, const REGISTERS: usize>(
+    simd: S,
+    values: &mut [f32],
+    before: &[u32],
+    after: &[u32],
+) {
     let mut x = [S::f32s::splat(simd, 0.0); REGISTERS];
+    let mut first = 0;
     for block in values.chunks_exact_mut(REGISTERS * S::f32s::LEN) {
-        for (x, lanes) in x.iter_mut().zip(block.chunks_exact(S::f32s::LEN)) {
-            *x = within(simd, S::f32s::from_slice(simd, lanes));
+        for (at, (x, lanes)) in x.iter_mut().zip(block.chunks_exact(S::f32s::LEN)).enumerate() {
+            let lanes = S::f32s::from_slice(simd, lanes);
+            *x = within(simd, flipped(simd, lanes, before, first + at * S::f32s::LEN));
         }
         butterflies::<S>(&mut x);
-        for (x, lanes) in x.iter().zip(block.chunks_exact_mut(S::f32s::LEN)) {
-            x.store_slice(lanes);
+        for (at, (x, lanes)) in x.iter().zip(block.chunks_exact_mut(S::f32s::LEN)).enumerate() {
+            flipped(simd, *x, after, first + at * S::f32s::LEN).store_slice(lanes);
         }
+        first += REGISTERS * S::f32s::LEN;
     }
 }
 
 /// Combines elements at the distance `apart`, a multiple of a register's length, and at multiples
-/// of it up to half of `REGISTERS` times.
+/// of it up to half of `REGISTERS` times. Words `after` are for a single block.
 #[inline(always)]
-fn across<S: Simd, const REGISTERS: usize>(simd: S, values: &mut [f32], apart: usize) {
+fn across<S: Simd, const REGISTERS: usize>(
+    simd: S,
+    values: &mut [f32],
+    apart: usize,
+    after: &[u32],
+) {
     let mut x = [S::f32s::splat(simd, 0.0); REGISTERS];
     for block in values.chunks_exact_mut(REGISTERS * apart) {
-        let mut rows = block.chunks_exact_mut(apart);
-        let mut rows: [&mut [f32]; REGISTERS] =
-            core::array::from_fn(|_| rows.next().expect("a row for each register"));
-        let mut column = 0;
-        while column + S::f32s::LEN <= apart {
-            for (x, row) in x.iter_mut().zip(&rows) {
-                *x = S::f32s::from_slice(simd, &row[column..column + S::f32s::LEN]);
+        for column in (0..apart / S::f32s::LEN).map(|column| column * S::f32s::LEN) {
+            for (at, x) in x.iter_mut().enumerate() {
+                let lanes = &block[at * apart + column..][..S::f32s::LEN];
+                *x = S::f32s::from_slice(simd, lanes);
             }
             butterflies::<S>(&mut x);
-            for (x, row) in x.iter().zip(&mut rows) {
-                x.store_slice(&mut row[column..column + S::f32s::LEN]);
+            for (at, x) in x.iter().enumerate() {
+                let lanes = &mut block[at * apart + column..][..S::f32s::LEN];
+                flipped(simd, *x, after, at * apart + column).store_slice(lanes);
             }
-            column += S::f32s::LEN;
         }
     }
+}
+
+/// The elements from index `start` on; flips the sign of element i if bit i mod 32 of word i / 32
+/// is 1. No words flip none.
+#[inline(always)]
+fn flipped<S: Simd>(simd: S, x: S::f32s, words: &[u32], start: usize) -> S::f32s {
+    let Some(word) = words.get(start / 32) else { return x };
+    let [positive, negative] = [0, 1 << 31].map(|bits| S::u32s::splat(simd, bits));
+    let flips = S::mask32s::from_bitmask(simd, u64::from(word >> (start % 32)));
+    (x.bitcast::<S::u32s>() ^ flips.select(negative, positive)).bitcast()
 }
 
 /// The transform of the elements of a register.
@@ -279,9 +325,9 @@ mod tests {
 
     #[test]
     fn rotations_are_flips_and_a_transform() {
-        for bits in 0..=13 {
+        for bits in 0..=17 {
             let values = numbers(1 << bits);
-            let words: Vec<u32> = (1u32..=256).map(|at| at.wrapping_mul(2_654_435_761)).collect();
+            let words: Vec<u32> = (1u32..=4096).map(|at| at.wrapping_mul(2_654_435_761)).collect();
             let flipped = |values: &[f32]| -> Vec<f32> {
                 let flip = |(at, x): (usize, &f32)| {
                     if words[at / 32] >> (at % 32) & 1 == 1 { -x } else { *x }

@@ -5,8 +5,8 @@
 //! of a plain loop, which tests compare it with. Kernels that decode are elementwise and multiply
 //! before they add, without fusing. Kernels that sum use the same number of lanes with every set.
 //!
-//! Only `chosen`, `levels`, `prefetch` and `room` have `unsafe` code: writes into reserved capacity,
-//! a conversion of numbers in range, a hint to the processor, and writes past the caches.
+//! Only `chosen`, `levels`, `prefetch`, `room` and `tagged` have `unsafe` code: writes into reserved
+//! capacity, a conversion of numbers in range, a hint to the processor, and writes past the caches.
 
 mod append;
 mod axpy;
@@ -49,6 +49,7 @@ mod single_bits;
 mod spread;
 mod states;
 mod table;
+#[allow(unsafe_code)]
 mod tagged;
 mod ternary;
 mod thin;

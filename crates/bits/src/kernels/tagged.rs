@@ -5,8 +5,11 @@
 //! such a byte selects a permutation of 16 bytes, which packs or unpacks four words at a time.
 
 use alloc::vec::Vec;
+use core::mem::MaybeUninit;
 
 use fearless_simd::{prelude::*, u8x16, u32x4};
+#[cfg(target_arch = "x86_64")]
+use {core::arch::x86_64::_mm_shuffle_epi8, fearless_simd::x86::Avx2};
 
 use super::kernel;
 
@@ -135,21 +138,17 @@ kernel! {
         assert_eq!(packed.len(), words.len().div_ceil(TAGS));
         let (fours, rest) = words.as_chunks::<TAGS>();
         out.reserve(4 * words.len());
-        let mut room = [0; 4 * TAGS * BATCH];
-        for (tags, fours) in packed.chunks(BATCH).zip(fours.chunks(BATCH)) {
-            let mut len = 0;
-            for (&tags, four) in tags.iter().zip(fours) {
-                let place = &mut room[len..len + 4 * TAGS];
-                len += usize::from(pack_four(simd, usize::from(tags), four, place));
-            }
-            out.extend_from_slice(&room[..len]);
+        let (mut len, room) = (0, out.spare_capacity_mut());
+        for (&tags, four) in packed.iter().zip(fours) {
+            // SAFETY: sixteen bytes are reserved for each group, and earlier ones took no more.
+            let place = unsafe { &mut *room.as_mut_ptr().add(len).cast() };
+            len += usize::from(pack_four(simd, usize::from(tags), four, place));
         }
+        // SAFETY: each group wrote at least the bytes that it counts, behind those of the last.
+        unsafe { out.set_len(out.len() + len) };
         plain_pack(&packed[fours.len()..], rest, out);
     }
 }
-
-/// Groups of words that are packed before they are appended.
-const BATCH: usize = 256;
 
 /// Whether a set permutes bytes in one instruction.
 #[inline(always)]
@@ -158,18 +157,23 @@ fn permutes<S: Simd>() -> bool {
     cfg!(not(target_arch = "x86_64")) || S::u8s::LEN > 16
 }
 
-/// Packs four words, overwrites the bytes behind them, and returns their number of bytes.
+/// Packs four words, overwrites bytes behind them, and returns their number of bytes.
 #[inline(always)]
-fn pack_four<S: Simd>(simd: S, tags: usize, words: &[u32; TAGS], room: &mut [u8]) -> u8 {
+fn pack_four<S: Simd>(
+    simd: S,
+    tags: usize,
+    words: &[u32; TAGS],
+    room: &mut [MaybeUninit<u8>; 4 * TAGS],
+) -> u8 {
     if permutes::<S>() {
         let Permutation { places, size } = &PACKED[tags];
         let bytes: u8x16<S> = u32x4::from_slice(simd, words).bitcast();
-        bytes.swizzle_dyn(*places).store_slice(room);
+        *room = bytes.swizzle_dyn(*places).to_array().map(MaybeUninit::new);
         *size
     } else {
         let Group { starts, size } = &GROUPS[tags];
         for (&start, word) in starts.iter().zip(words) {
-            room[usize::from(start)..][..4].copy_from_slice(&word.to_le_bytes());
+            room[usize::from(start)..][..4].write_copy_of_slice(&word.to_le_bytes());
         }
         *size
     }
@@ -204,7 +208,7 @@ kernel! {
         for (&tags, four) in packed.iter().zip(words.as_chunks_mut::<TAGS>().0) {
             let Some(packed) = bytes[used..].first_chunk::<{ 4 * TAGS }>() else { break };
             let Permutation { places, size } = &UNPACKED[usize::from(tags)];
-            let words = u8x16::from_slice(simd, packed).swizzle_dyn_precise(*places);
+            let words = unpack_four(simd, packed, places);
             words.bitcast::<u32x4<S>>().store_slice(four);
             used += usize::from(*size);
             groups += 1;
@@ -212,6 +216,26 @@ kernel! {
         used + plain_unpack(&packed[groups..], &bytes[used..], &mut words[groups * TAGS..])
     }
 }
+
+/// Moves bytes to their places; the places 255 give 0.
+#[inline(always)]
+fn unpack_four<S: Simd>(simd: S, bytes: &[u8; 4 * TAGS], places: &[u8; 4 * TAGS]) -> u8x16<S> {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx2) = simd.level().as_avx2() {
+        // 1.3 times as fast as the portable text, which gives 0 for all places from 16 on.
+        return u8x16::from_slice(simd, shuffle(avx2, bytes, places).as_slice());
+    }
+    u8x16::from_slice(simd, bytes).swizzle_dyn_precise(*places)
+}
+
+#[cfg(target_arch = "x86_64")]
+fearless_simd::kernel!(
+    #[inline(always)]
+    fn shuffle(avx2: Avx2, bytes: &[u8; 4 * TAGS], places: &[u8; 4 * TAGS]) -> u8x16<Avx2> {
+        let [bytes, places] = [bytes, places].map(|all| u8x16::load_array_ref(avx2, all).into());
+        _mm_shuffle_epi8(bytes, places).simd_into(avx2)
+    }
+);
 
 fn plain_unpack(packed: &[u8], bytes: &[u8], words: &mut [u32]) -> usize {
     const MASKS: [u32; 4] = [0, 0xff, 0xffff, u32::MAX];
