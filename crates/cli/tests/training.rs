@@ -317,13 +317,13 @@ fn a_reproduction_goes_on_where_it_was_stopped() {
     assert!(error.contains("batch 8"), "{error}");
     assert!(bench.ok("reproduce").contains("3lc-table1"));
     bench.refuses(&[
-        ("reproduce grace-fig6 --row ncf --exchange server", "sets --exchange by itself"),
-        ("reproduce grace-fig8 --row ncf --workers 4", "sets --workers by itself"),
-        ("reproduce adacomp-fig7 --batch 32", "sets --batch by itself"),
-        ("reproduce transformer-frontier --outer-lr 0.5", "sets --outer-lr by itself"),
-        ("reproduce transformer-frontier --rule vectors->none", "sets --rule by itself"),
-        ("reproduce transformer-frontier --compressor none", "sets --compressor by itself"),
-        ("reproduce transformer-frontier --fraction 0.5", "sets --fraction by itself"),
+        ("reproduce grace-fig6 --row ncf --exchange server", "sets --exchange itself"),
+        ("reproduce grace-fig8 --row ncf --workers 4", "sets --workers itself"),
+        ("reproduce adacomp-fig7 --batch 32", "sets --batch itself"),
+        ("reproduce transformer-frontier --outer-lr 0.5", "sets --outer-lr itself"),
+        ("reproduce transformer-frontier --rule vectors->none", "sets --rule itself"),
+        ("reproduce transformer-frontier --compressor none", "sets --compressor itself"),
+        ("reproduce transformer-frontier --fraction 0.5", "sets --fraction itself"),
         ("reproduce 4lc-table1", "3lc-table1"),
         ("reproduce 3lc-table2 --compressor topk", "3lc-table2 does not compare 'topk'"),
         ("reproduce 3lc-links --compressor 3lc", "trains nothing"),

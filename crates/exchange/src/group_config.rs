@@ -258,8 +258,9 @@ impl GroupConfig<'_> {
         let mut pulls = std::iter::once(self.policy.pull()).chain(follow);
         if let Some(spec) = pulls.find(|spec| spec.compressor().votes()) {
             return refuse(format!(
-                "servers send changes of the model, but '{spec}' sends votes, which have no size; give pulls another \
-                 compressor, such as efsignsgd, or use all-gather or scatter-reduce"
+                "servers send changes of the model, but the votes of '{spec}' have no size; give \
+                 pulls another compressor, such as efsignsgd, or use all-gather or \
+                 scatter-reduce"
             ));
         }
         if servers > self.tensors.len() {

@@ -218,7 +218,7 @@ mod tests {
         };
         assert!(with("<f16", "False", "(1,)", 16).contains("float32"));
         assert!(with("|O", "False", "(1,)", 8).contains("Python objects"));
-        assert!(with("<U5", "False", "(1,)", 20).contains("texts"));
+        assert!(with("<U5", "False", "(1,)", 20).contains("are text"));
         assert!(with("<M8[ns]", "False", "(1,)", 8).contains("<i8"));
         assert!(with("|V2", "False", "(1,)", 2).contains("bfloat16"));
         let records = "{'descr': [('é', '<f4')], 'fortran_order': False, 'shape': (1,), }";

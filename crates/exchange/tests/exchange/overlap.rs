@@ -320,7 +320,7 @@ fn what_does_not_go_group_by_group_is_refused() {
     });
     assert!(message.contains("every rank take part"), "{message}");
     let message = refusal("all-gather", "none", |_, groups| drop(groups.pop()));
-    assert!(message.contains("the model's 5 once"), "{message}");
+    assert!(message.contains("the model's 5 tensors once"), "{message}");
 }
 
 #[test]

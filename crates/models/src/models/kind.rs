@@ -80,7 +80,7 @@ pub enum UnknownModel {
     #[error(
         "unknown model '{0}'; known ones: for images mlp (mlp:392-50,tanh has hidden layers of 392 and 50 units, \
          mlp:392-50,tanh,squared a squared loss), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, \
-         resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16; for images of ImageNet's \
+         resnet110 or any other depth 6n+2 from 8 to 1202 except 50, resnet9, densenet40, vgg16; for images of ImageNet's \
          size alexnet, resnet18, resnet50, vgg19; for images with masks unet (unet:N has N channels in its narrowest \
          layer, 1 to 256); for text gpt (gpt:layers=4,heads=4,width=128,context=64; the number of heads divides the \
          width), charlstm (charlstm:hidden=200,unroll=35,dropout=0.5,embedding=on) and wordlstm (the same with 650 \

@@ -135,7 +135,7 @@ fn kinds_parse_and_print() {
         ("mlp:1-2-3-4-5-6-7-8-9", "1 to 8 hidden layers"),
         ("unet:0", "1 to 256 channels"),
         ("unet:257", "1 to 256 channels"),
-        ("resnet2", "6n+2 from 8 to 1202 but 50"),
+        ("resnet2", "6n+2 from 8 to 1202 except 50"),
         ("resnet050", "6n+2"),
         ("resnet34", "6n+2"),
         ("resnet1208", "6n+2"),
