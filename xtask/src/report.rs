@@ -1,5 +1,6 @@
 //! The findings of the steps of a run.
 
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use crate::counts::Counts;
@@ -37,4 +38,37 @@ impl Report {
         self.broken.extend(other.broken);
         self.times.extend(other.times);
     }
+}
+
+/// Prints the time of each step, failed tests, failed steps and counts. In continuous integration
+/// skipped tests are a failure.
+pub(crate) fn sum_up(report: &Report) -> ExitCode {
+    let Report { counts, broken, times } = report;
+    for (name, time) in times {
+        println!("{name}: {:.0} s", time.as_secs_f64());
+    }
+    for failure in &counts.failures {
+        println!("failed: {failure}");
+    }
+    for reason in &counts.skipped {
+        println!("skipped: {reason}");
+    }
+    for step in broken {
+        println!("broken: {step}");
+    }
+    println!(
+        "{} passed, {} failed, {} skipped",
+        counts.passed,
+        counts.failed,
+        counts.skipped.len() as u64 + counts.ignored
+    );
+    let skipped = !counts.skipped.is_empty() || counts.ignored > 0;
+    let incomplete = std::env::var_os("CI").is_some() && skipped;
+    if incomplete {
+        println!(
+            "broken: tests were skipped; set GRADWIRE_DATA to the folder with the data sets, install what the lines \
+             above name, and provide a python3 with access to PyPI"
+        );
+    }
+    if broken.is_empty() && !incomplete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -9,7 +9,7 @@ use crate::aarch64;
 use crate::counts::{reads, reads_whole};
 use crate::mpi;
 use crate::python::{self, Environment};
-use crate::report::Report;
+use crate::report::{Report, sum_up};
 
 /// A step: its name, and the arguments of cargo.
 type Step = (&'static str, &'static str);
@@ -103,39 +103,6 @@ pub(crate) fn run_only(name: &'static str, command: &mut Command) -> ExitCode {
     let mut report = Report::default();
     report.step(name, |counts| reads(command, |line| counts.read(line)));
     sum_up(&report)
-}
-
-/// Prints the time of each step, failed tests, failed steps and counts. In continuous integration
-/// skipped tests are a failure.
-pub(crate) fn sum_up(report: &Report) -> ExitCode {
-    let Report { counts, broken, times } = report;
-    for (name, time) in times {
-        println!("{name}: {:.0} s", time.as_secs_f64());
-    }
-    for failure in &counts.failures {
-        println!("failed: {failure}");
-    }
-    for reason in &counts.skipped {
-        println!("skipped: {reason}");
-    }
-    for step in broken {
-        println!("broken: {step}");
-    }
-    println!(
-        "{} passed, {} failed, {} skipped",
-        counts.passed,
-        counts.failed,
-        counts.skipped.len() as u64 + counts.ignored
-    );
-    let skipped = !counts.skipped.is_empty() || counts.ignored > 0;
-    let incomplete = std::env::var_os("CI").is_some() && skipped;
-    if incomplete {
-        println!(
-            "broken: tests were skipped; set GRADWIRE_DATA to the folder with the data sets, install what the lines \
-             above name, and provide a python3 with access to PyPI"
-        );
-    }
-    if broken.is_empty() && !incomplete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// The arguments of a step. Without MPI they exclude the crate that needs it; with MPI they enable

@@ -3,17 +3,16 @@
 //! The emulator shows that bits are the same as on x86-64; it says nothing about speed. That every
 //! kernel is compiled to NEON instructions is read from the compiler's assembly ([`vectors`]).
 
+mod toolchain;
 mod vectors;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use crate::counts::{reads, reads_whole};
-use crate::debian::{self, output_of};
-use crate::report::Report;
-use crate::test::sum_up;
+use crate::debian;
+use crate::report::{Report, sum_up};
+use toolchain::{Toolchain, has_runtime, toolchain};
 
-const TARGET: &str = "aarch64-unknown-linux-gnu";
 /// Debian's Rust has the library for aarch64 in a package; with rustup it would be a target. The
 /// emulator needs the architecture's own C library, not the one of the cross compiler.
 const PACKAGES: [&str; 9] = [
@@ -27,8 +26,6 @@ const PACKAGES: [&str; 9] = [
     "libgcc-s1:arm64",
     "qemu-user-static",
 ];
-const EMULATOR: &str = "qemu-aarch64-static";
-const LINKER: &str = "aarch64-linux-gnu-gcc";
 
 /// The tests that run with every change: of the codes and kernels.
 const QUICK: &str = "test -p gradwire-bits --lib";
@@ -76,55 +73,4 @@ pub(crate) fn check(report: &mut Report) -> Option<Toolchain> {
         }
     });
     Some(toolchain)
-}
-
-/// Whether programs for aarch64 can be linked and emulated.
-fn has_runtime() -> bool {
-    !output_of(LINKER, &["--version"]).is_empty()
-        && !output_of(EMULATOR, &["--version"]).is_empty()
-        && Path::new("/lib/ld-linux-aarch64.so.1").exists()
-}
-
-/// A Rust compiler that has the library for aarch64.
-pub(crate) struct Toolchain {
-    cargo: PathBuf,
-    rustc: PathBuf,
-}
-
-/// The toolchain that runs this program, or Debian's.
-fn toolchain() -> Option<Toolchain> {
-    let ours = Path::new(env!("CARGO")).with_file_name("rustc");
-    let both = [
-        Toolchain { cargo: env!("CARGO").into(), rustc: ours },
-        Toolchain { cargo: "/usr/bin/cargo".into(), rustc: "/usr/bin/rustc".into() },
-    ];
-    both.into_iter().find(|toolchain| {
-        let folder = output_of(
-            &toolchain.rustc.to_string_lossy(),
-            &["--print", "target-libdir", "--target", TARGET],
-        );
-        !folder.is_empty() && Path::new(folder.trim()).exists()
-    })
-}
-
-impl Toolchain {
-    /// Its cargo for aarch64. It has a folder of its own, so other builds need not wait.
-    fn cargo(&self, arguments: &str) -> Command {
-        let mut cargo = Command::new(&self.cargo);
-        let mut words = arguments.split(' ');
-        cargo.args(words.next()).args(["--target", TARGET]).args(words);
-        let variable = TARGET.to_uppercase().replace('-', "_");
-        cargo
-            .env_remove("RUSTUP_TOOLCHAIN")
-            .env("RUSTC", &self.rustc)
-            .env("CARGO_TARGET_DIR", folder())
-            .env(format!("CARGO_TARGET_{variable}_LINKER"), LINKER)
-            .env(format!("CARGO_TARGET_{variable}_RUNNER"), EMULATOR);
-        cargo
-    }
-}
-
-fn folder() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    PathBuf::from(target).join("aarch64")
 }

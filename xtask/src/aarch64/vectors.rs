@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;
 
-use super::{TARGET, Toolchain, folder};
+use super::toolchain::{TARGET, Toolchain, folder};
 use crate::counts::reads_whole;
 
 /// The kernels: a line `pub use` of this file exports each.

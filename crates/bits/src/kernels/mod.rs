@@ -5,8 +5,9 @@
 //! of a plain loop, which tests compare it with. Kernels that decode are elementwise and multiply
 //! before they add, without fusing. Kernels that sum use the same number of lanes with every set.
 //!
-//! Only `chosen`, `levels`, `prefetch`, `room` and `tagged` have `unsafe` code: writes into reserved
-//! capacity, a conversion of numbers in range, a hint to the processor, and writes past the caches.
+//! Only `chosen`, `levels`, `prefetch`, `room` and `tagged` have `unsafe` code: writes into
+//! reserved capacity, a conversion of numbers in range, a hint to the processor, and writes past
+//! the caches.
 
 mod append;
 mod axpy;

@@ -38,8 +38,8 @@ kernel! {
     /// Products are summed in order of the columns, and their sum is multiplied and added, without
     /// fusing.
     ///
-    /// With AVX-512, sums of 4 × 64 elements stay in registers, and eight vector loads serve sixteen
-    /// products; with AVX2, sums of 4 × 16 elements, and six loads serve eight.
+    /// With AVX-512, sums of 4 × 64 elements stay in registers, and eight vector loads serve
+    /// sixteen products; with AVX2, sums of 4 × 16 elements, and six loads serve eight.
     ///
     /// # Panics
     /// If the lengths do not fit.

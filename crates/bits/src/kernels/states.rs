@@ -87,8 +87,8 @@ kernel! {
         let step = |state: &mut u32, symbol: &mut u16| {
             let transition = transitions[usize::from(*symbol)];
             let count = state.wrapping_add(transition.add) >> 16;
-            // The rest of the state is in the upper half, and the bits that leave it are at the top of
-            // the lower half.
+            // The rest of the state is in the upper half, and the bits that leave it are at the top
+            // of the lower half.
             *symbol = (*state << 16).wrapping_shr(count) as u16 | count as u16;
             let place = state.wrapping_shr(count).wrapping_add(transition.find);
             *state = u32::from(next[place as usize % next.len()]);

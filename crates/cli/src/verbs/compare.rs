@@ -17,10 +17,10 @@ use crate::{engine, output};
 
 /// Train one model with several compressors, and compare quality, bytes and time.
 ///
-/// Without flags, trains LeNet-5 on generated digits with four workers and a parameter server, which
-/// takes two to three minutes on two cores. With `--exchange all-gather`, workers exchange as
-/// gradwire.torch does with eden and up to eight ranks. Prints tables, and writes a report (one HTML
-/// file) and the runs to a folder.
+/// Without flags, trains LeNet-5 on generated digits with four workers and a parameter server,
+/// which takes two to three minutes on two cores. With `--exchange all-gather`, workers exchange as
+/// gradwire.torch does with eden and up to eight ranks. Prints tables, and writes a report (one
+/// HTML file) and the runs to a folder.
 #[derive(Debug, Args)]
 pub(crate) struct Compare {
     #[command(flatten)]

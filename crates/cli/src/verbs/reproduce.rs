@@ -29,9 +29,9 @@ pub(crate) struct Reproduce {
     /// The study
     name: Option<String>,
     /// Repeat the runs in each runs.jsonl of this folder and its subfolders with their original
-    /// settings, and compare the results. With --row, repeats only runs with this compressor or line
-    /// number; with --steps 10, 100 or 1000, compares only the digest after these steps. Exit code 1
-    /// if a run differs
+    /// settings, and compare the results. With --row, repeats only runs with this compressor or
+    /// line number; with --steps 10, 100 or 1000, compares only the digest after these steps. Exit
+    /// code 1 if a run differs
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["name", "compressors", "seeds", "fractions", "out"])]
     check: Option<PathBuf>,
     #[command(flatten)]

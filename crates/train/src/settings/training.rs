@@ -174,7 +174,8 @@ settings! {
     /// 0]
     dropout: f64 = 0.0, "dropout" "P";
 
-    /// With updates and a sparse compressor: set the momentum of sent elements to zero [default: on]
+    /// With updates and a sparse compressor: set the momentum of sent elements to zero [default:
+    /// on]
     mask: bool = true, "mask" "on|off";
 
     /// Exchange the gradients of the last layers while the gradients of the first layers are still
@@ -198,9 +199,9 @@ settings! {
     learning_rate: LearningRate = known("cosine:from=0.01,to=0.0001"), "lr" "RATE";
 
     /// Weight of the ℓ2 penalty: W times the parameter is added to the gradient, with --send
-    /// gradients once for all steps of a round. adamw and muon instead shrink tensors of two or more
-    /// dimensions by W times the learning rate [default: 0.0001, 0.1 for gpt, none for LSTMs and
-    /// ncf]
+    /// gradients once for all steps of a round. adamw and muon instead shrink tensors of two or
+    /// more dimensions by W times the learning rate [default: 0.0001, 0.1 for gpt, none for LSTMs
+    /// and ncf]
     weight_decay: f32 = 1e-4, "weight-decay" "W";
 
     /// Weight of the ℓ1 penalty: W times the parameter's sign is added to the gradient [default: 0]
@@ -219,8 +220,8 @@ settings! {
     /// for LSTMs, none for other models]
     clip: Option<f32> = None, "clip" "NORM";
 
-    /// Random crops (4 pixels of padding) and flips of colour training images, and shifts (2 pixels)
-    /// of grey training images [default: on for colour images]
+    /// Random crops (4 pixels of padding) and flips of colour training images, and shifts (2
+    /// pixels) of grey training images [default: on for colour images]
     augment: Option<bool> = None, "augment" "on|off";
 
     /// A compressor for certain tensors: '*.bias -> fp16', '<1000 -> none', '>=100000 -> powersgd',

@@ -8,8 +8,7 @@ mod cases;
 mod input;
 mod several;
 
-pub use super::level::limited;
-pub use crate::instruction_set::InstructionSet;
+pub use super::level::{InstructionSet, limited};
 pub use cases::KERNELS;
 use input::Shifted;
 pub use input::{Input, Output};
