@@ -1,10 +1,12 @@
-"""Estimates how many cycles an element takes in the inner loops of kernels, with llvm-mca, for processors that are not at hand.
+"""Estimates how many cycles an element takes in the inner loops of kernels, with llvm-mca, for
+processors that are not at hand.
 
     benchmarks/cycles.py > results/bench/cycles.md
 
-llvm-mca models a processor's decoders and execution units, and assumes that all data is in the first-level cache. For the processor
-of this machine the table also has the measured figure, so a reader sees how good the estimates are. Needs llvm-mca 22 (Debian:
-llvm-22) and a Rust toolchain with the library for aarch64 (see `cargo xtask aarch64`).
+llvm-mca models a processor's decoders and execution units, and assumes that all data is in the
+first-level cache. `cargo run --release -p gradwire-bits --example kernels` measures the same on the
+processor at hand. Needs llvm-mca 22 (Debian: llvm-22) and a Rust toolchain with the library for
+aarch64 (see `cargo xtask aarch64`).
 """
 
 import argparse
@@ -15,8 +17,8 @@ import re
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Kernels of the methods that the guides recommend first: functions that may have the inner loop, and the bytes an element that the
-# loop loads in vectors.
+# Kernels of the methods that the guides recommend first: functions that may have the inner loop,
+# and the bytes an element that the loop loads in vectors.
 KERNELS = {
     "accumulate": (("accumulate", "add"), 8),
     "sign_bits": (("sign_bits",), 4),
@@ -32,7 +34,8 @@ KERNELS = {
 
 
 class Machine(collections.namedtuple("Machine", "title target march cpu level toolchain")):
-    """A processor: the target that code is compiled for, llvm-mca's names, and the function that has the instruction set's loops."""
+    """A processor: the target that code is compiled for, llvm-mca's names, and the function that
+    has the instruction set's loops."""
 
 
 ARM = ["/usr/bin/cargo", "/usr/bin/rustc"]
@@ -80,7 +83,8 @@ VECTOR = re.compile(r"\b(?:[xyz]mm|v\d+\.(?:16b|8h|4s|2d)|q\d+)")
 
 
 def inner_loop(functions, names, level):
-    """The loop with the most vector instructions in the functions of a kernel, for one instruction set."""
+    """The loop with the most vector instructions in the functions of a kernel, for one instruction
+    set."""
     parts = [f"{len(name)}{name}" for name in names]
     kernels = [name for name in functions if "7kernels" in name and level in name]
     bodies = [functions[name] for name in kernels if any(part in name for part in parts)]

@@ -1,6 +1,6 @@
 //! The instruction set that [kernels](crate::kernels) use on this processor.
 
-use crate::kernels::level::{self, BASELINE};
+use crate::kernels::level::BASELINE;
 
 /// The name of the instruction set that [kernels](crate::kernels) use here: `avx512`, `avx2` or
 /// `sse2` on x86-64, `neon` on aarch64, elsewhere `baseline`. All give the same bits. The
@@ -8,7 +8,7 @@ use crate::kernels::level::{self, BASELINE};
 pub fn instruction_set() -> &'static str {
     #[cfg(target_arch = "x86_64")]
     {
-        let used = level::used();
+        let used = crate::kernels::level::used();
         if used.as_avx512().is_some() {
             return "avx512";
         }

@@ -148,7 +148,7 @@ def test_what_is_missing_or_wrong_is_said():
     wrong = [
         ({}, "ranks="),
         ({"link": "1mbit"}, "ranks="),
-        ({"link": "fast", "ranks": 2}, "'fast' is no link"),
+        ({"link": "fast", "ranks": 2}, "'fast' is not a link"),
         ({"link": "1mbit", "ranks": 1}, "number of ranks"),
         ({"link": "1mbit", "ranks": 2, "steps": 0}, "at least one step"),
         ({"link": "1mbit", "ranks": 2, "steps": 1 << 70}, "steps=.* is out of range"),

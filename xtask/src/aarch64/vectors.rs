@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use super::toolchain::{TARGET, Toolchain, folder};
@@ -122,21 +123,21 @@ impl Assembly {
     }
 }
 
-/// The innermost loops: from a label to a branch back to it, without another such branch between.
+/// The innermost loops: from a label to a branch back to it, without another loop inside.
 fn loops(body: &[String]) -> impl Iterator<Item = &[String]> {
     let mut labels = HashMap::new();
-    let mut last_end = 0;
-    body.iter().enumerate().filter_map(move |(at, line)| {
+    let mut all: Vec<Range<usize>> = Vec::new();
+    for (at, line) in body.iter().enumerate() {
         if let Some(label) = line.strip_suffix(':') {
             labels.insert(label, at);
-            return None;
+        } else if let Some(&start) = line.rsplit(['\t', ' ']).next().and_then(|to| labels.get(to)) {
+            all.push(start..at);
         }
-        let target = line.rsplit(['\t', ' ']).next()?;
-        let start = *labels.get(target)?;
-        let is_innermost = start >= last_end;
-        last_end = at;
-        is_innermost.then(|| &body[start..at])
-    })
+    }
+    let inside = |a: &Range<usize>, b: &Range<usize>| b.start < a.start && a.end < b.end;
+    let innermost =
+        all.clone().into_iter().filter(move |one| !all.iter().any(|other| inside(other, one)));
+    innermost.map(|range| &body[range])
 }
 
 /// Whether at least a quarter of the instructions load, store or compute with vectors.

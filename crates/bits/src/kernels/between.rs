@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use fearless_simd::prelude::*;
 
-use super::chosen::append_lanes;
+use super::chosen::{any_of_four, append_lanes};
 use super::compact::key;
 use super::{Side, kernel};
 
@@ -34,8 +34,7 @@ kernel! {
                 keys[i] = key::<S>(S::f32s::from_slice(simd, x), masks);
                 reached[i] = keys[i].simd_gt(low);
             }
-            let [a, b, c, d] = reached;
-            if !((a | b) | (c | d)).any_true() {
+            if !any_of_four::<S>(reached) {
                 continue;
             }
             // No branch for each vector, which would often be mispredicted.

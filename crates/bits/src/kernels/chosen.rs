@@ -26,6 +26,17 @@ static PLACES: [[u32; 8]; 256] = {
     all
 };
 
+/// Whether a lane of one of four masks is true.
+#[inline(always)]
+pub(super) fn any_of_four<S: Simd>([a, b, c, d]: [S::mask32s; 4]) -> bool {
+    if cfg!(target_arch = "aarch64") {
+        // Not of their union: LLVM would compare the largest of four numbers, which FMAXNM does not
+        // find beside a signalling NaN.
+        return a.to_bitmask() | b.to_bitmask() | c.to_bitmask() | d.to_bitmask() != 0;
+    }
+    ((a | b) | (c | d)).any_true()
+}
+
 /// Appends the first elements of each of `parts` arrays of `len` elements; `part` gives an array
 /// and their number. Writes all elements, without a branch on the number.
 ///

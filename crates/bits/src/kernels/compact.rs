@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use fearless_simd::prelude::*;
 
-use super::chosen::{append_lanes, append_places};
+use super::chosen::{any_of_four, append_lanes, append_places};
 use super::kernel;
 
 /// The values that a threshold t ≥ 0 selects.
@@ -64,8 +64,7 @@ kernel! {
             for (x, beyond) in group.chunks_exact(S::f32s::LEN).zip(&mut beyond) {
                 *beyond = key::<S>(S::f32s::from_slice(simd, x), masks).simd_gt(threshold);
             }
-            let [a, b, c, d] = beyond;
-            if !((a | b) | (c | d)).any_true() {
+            if !any_of_four::<S>(beyond) {
                 continue;
             }
             // No branch for each vector, which would often be mispredicted.

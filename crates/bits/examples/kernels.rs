@@ -1,0 +1,68 @@
+//! Measures kernels in the cache of one core, in GB/s and in cycles an element:
+//! `cargo run --release -p gradwire-bits --example kernels`, with `GRADWIRE_SIMD=avx2` or `sse2` for
+//! fewer instructions. `benchmarks/cycles.py` estimates the same for other processors.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use gradwire_bits::{instruction_set, kernels};
+
+/// Elements, 64 KiB of them.
+const ELEMENTS: usize = 1 << 14;
+const ROUNDS: usize = 200;
+
+/// The least time of one call, in seconds.
+fn least(mut call: impl FnMut()) -> f64 {
+    const CALLS: usize = 20;
+    let times = (0..ROUNDS).map(|_| {
+        let start = Instant::now();
+        (0..CALLS).for_each(|_| call());
+        start.elapsed().as_secs_f64() / CALLS as f64
+    });
+    times.fold(f64::INFINITY, f64::min)
+}
+
+/// Cycles a second: a multiplication takes three on the processors of x86-64, and each waits for the
+/// one before.
+fn clock() -> f64 {
+    const PRODUCTS: usize = 10_000;
+    let chain = || {
+        let mut x = black_box(3u64);
+        for _ in 0..PRODUCTS {
+            x = x.wrapping_mul(black_box(5));
+        }
+        black_box(x);
+    };
+    3.0 * PRODUCTS as f64 / least(chain)
+}
+
+fn main() {
+    let clock = clock();
+    println!("{}, {:.2} GHz", instruction_set(), clock / 1e9);
+    let report = |name: &str, seconds: f64| {
+        let (bytes, cycles) = (4.0 * ELEMENTS as f64, clock * seconds / ELEMENTS as f64);
+        println!("{name:18} {:7.1} GB/s {cycles:7.3} cycles", bytes / seconds / 1e9);
+    };
+    let wave = |at: usize| ((at * 37 % 1001) as f32 - 500.0) / 500.0;
+    let values: Vec<f32> = (0..ELEMENTS).map(wave).collect();
+    let (mut left, mut bits) = (values.clone(), vec![0; ELEMENTS / 8]);
+    let (mut whole, mut digits) = (vec![0; ELEMENTS], vec![0; ELEMENTS]);
+    let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+
+    report("accumulate", least(|| kernels::accumulate(&mut left, black_box(&values), 1.0, 1.0)));
+    left.copy_from_slice(&values);
+    report("sign_bits", least(|| kernels::sign_bits(black_box(&values), &mut bits)));
+    let tiny = 1e-9;
+    report("sign_residual", least(|| kernels::sign_residual(&mut left, -tiny, tiny, &mut bits)));
+    report("sign_add", least(|| kernels::sign_add(black_box(&bits), -tiny, tiny, &mut left)));
+    let small = 1e-30;
+    report("int8_residual", least(|| kernels::int8_residual(&mut left, 60.0, small, &mut whole)));
+    report("int8_add", least(|| kernels::int8_add(black_box(&whole), small, &mut left)));
+    report("ternary_residual", least(|| kernels::ternary_residual(&mut left, small, &mut digits)));
+    report("ternary_add", least(|| kernels::ternary_add(black_box(&digits), 2, small, &mut left)));
+    report("f32_add", least(|| kernels::f32_add(black_box(&bytes), small, &mut left)));
+    let largest = || {
+        black_box(kernels::abs_max_bits(black_box(&values)));
+    };
+    report("abs_max_bits", least(largest));
+}
