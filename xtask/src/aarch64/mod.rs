@@ -39,12 +39,11 @@ const MORE: [&str; 3] = [
 /// Runs everything, and prints a summary.
 pub(crate) fn run() -> ExitCode {
     let mut report = Report::default();
-    if let Some(toolchain) = check(&mut report) {
-        report.step("more on aarch64", |counts| {
-            let run = |step| reads(&mut toolchain.cargo(step), |line| counts.read(line));
-            MORE.map(run) == [true; MORE.len()]
-        });
-    }
+    let Some(toolchain) = check(&mut report) else { return ExitCode::FAILURE };
+    report.step("more on aarch64", |counts| {
+        let run = |step| reads(&mut toolchain.cargo(step), |line| counts.read(line));
+        MORE.map(run) == [true; MORE.len()]
+    });
     sum_up(&report)
 }
 
@@ -53,9 +52,8 @@ pub(crate) fn run() -> ExitCode {
 pub(crate) fn check(report: &mut Report) -> Option<Toolchain> {
     let are_here = || has_runtime() && toolchain().is_some();
     if let Err(install) = debian::prepare(&PACKAGES, Some("arm64"), are_here) {
-        let line = format!("skipped: aarch64 under emulation ({install})");
-        println!("{line}");
-        report.counts.read(&line);
+        // Not counted as skipped: continuous integration goes on without the second architecture.
+        println!("not run: tests for aarch64 under emulation ({install})");
         return None;
     }
     let toolchain = toolchain()?;
