@@ -1,14 +1,14 @@
-//! Measures kernels in the cache of one core, in GB/s and in cycles an element:
-//! `cargo run --release -p gradwire-bits --example kernels`, with `GRADWIRE_SIMD=avx2` or `sse2` for
-//! fewer instructions. `benchmarks/cycles.py` estimates the same for other processors.
+//! Measures kernels in the first-level cache of one core, in GB/s and in cycles an element:
+//! `cargo run --release -p gradwire-bits --example kernels`, with `GRADWIRE_SIMD=avx2` or `sse2`
+//! for fewer instructions. `benchmarks/cycles.py` estimates the same for other processors.
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use gradwire_bits::{instruction_set, kernels};
 
-/// Elements, 64 KiB of them.
-const ELEMENTS: usize = 1 << 14;
+/// Elements, of which the first-level cache holds two arrays.
+const ELEMENTS: usize = 1 << 12;
 const ROUNDS: usize = 200;
 
 /// The least time of one call, in seconds.
@@ -22,8 +22,8 @@ fn least(mut call: impl FnMut()) -> f64 {
     times.fold(f64::INFINITY, f64::min)
 }
 
-/// Cycles a second: a multiplication takes three on the processors of x86-64, and each waits for the
-/// one before.
+/// Cycles a second: a multiplication takes three on the processors of x86-64, and each waits for
+/// the one before.
 fn clock() -> f64 {
     const PRODUCTS: usize = 10_000;
     let chain = || {
