@@ -1,7 +1,7 @@
 //! Philox4x32-10, a counter-based generator of random words.
 //!
 //! Ten rounds of two 32-bit multiplications turn a 128-bit counter under a 64-bit key into four
-//! words. Blocks are independent of one another, so many are computed at a time.
+//! words. No block needs another one, so a kernel computes many at a time.
 //!
 //! Reference: Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 
