@@ -24,6 +24,15 @@ fn runs_repeat_and_changed_ones_are_told_apart() {
     let said = bench.ok("reproduce --check all --row 3lc --steps 10");
     assert!(said.contains("1 identical, 0") && !said.contains("topk"), "{said}");
 
+    let line = TRAIN.replace("--steps 12", "--steps 5");
+    std::fs::create_dir_all(bench.path("mixed")).unwrap();
+    bench.ok(&format!("{line} --compressor none --out mixed/runs.jsonl"));
+    let long = bench.read_text("all/b/runs.jsonl");
+    bench.write("mixed/runs.jsonl", (bench.read_text("mixed/runs.jsonl") + &long).as_bytes());
+    let said = bench.ok("reproduce --check mixed --steps 10");
+    assert!(said.contains("not checked: the record has no digest after 10 steps"), "{said}");
+    assert!(said.contains("1 identical, 0") && said.ends_with("1 not checked.\n"), "{said}");
+
     let run = bench.read_text("all/a/runs.jsonl");
     let (before, _) = run.split_once("\"digest\":\"").unwrap();
     let other = run.replacen(&run[before.len()..][..26], "\"digest\":\"0123456789abcdef", 1);

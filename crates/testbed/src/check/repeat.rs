@@ -36,10 +36,11 @@ type Loaded = BTreeMap<String, Result<Arc<Dataset>, String>>;
 /// and compares them. With `steps`, repeats only that many steps and compares the digest.
 ///
 /// Settings that change no bit, such as delays of a worker, are left out. A run that cannot be
-/// repeated is [not checked](Verdict::NotChecked).
+/// repeated, or whose record has no digest after `steps` steps, is [not
+/// checked](Verdict::NotChecked).
 ///
 /// # Errors
-/// `Stopped` if the progress asks to stop. `Config` if a record has no digest after `steps` steps.
+/// `Stopped` if the progress asks to stop. `Config` if no record has a digest after `steps` steps.
 pub fn check(
     runs: Vec<Committed>,
     data: Option<&str>,
@@ -47,15 +48,22 @@ pub fn check(
     engine: &dyn Engine,
     progress: &dyn Progress,
 ) -> Result<Vec<Checked>, TestbedError> {
+    if let Some(error) = none_recorded(&runs, steps) {
+        return Err(error);
+    }
     let count = runs.len();
-    let before: Vec<Figures> =
-        runs.iter().map(|run| recorded(run, steps)).collect::<Result<_, _>>()?;
     let (mut loaded, mut all) = (Loaded::new(), Vec::new());
-    for (at, (committed, before)) in runs.into_iter().zip(before).enumerate() {
-        let repeated = configuration(&committed.record, data, &mut loaded).and_then(|config| {
+    for (at, committed) in runs.into_iter().enumerate() {
+        let before = recorded(&committed, steps);
+        let repeated = match &before {
+            Ok(_) => configuration(&committed.record, data, &mut loaded),
+            Err(reason) => Err(reason.clone()),
+        };
+        let repeated = repeated.and_then(|config| {
             progress.started(at, count, &config);
             repeat(&config, steps, engine, progress)
         });
+        let before = before.unwrap_or_else(|_| at_end(&committed.record));
         let checked = match repeated {
             Err(reason) => {
                 Checked { committed, before, now: None, verdict: Verdict::NotChecked(reason) }
@@ -78,8 +86,16 @@ pub fn check(
     Ok(all)
 }
 
-/// The recorded figures, at the end of the run or after its first steps.
-fn recorded(run: &Committed, steps: Option<u64>) -> Result<Figures, TestbedError> {
+/// The error if no run has a digest after `steps` steps.
+fn none_recorded(runs: &[Committed], steps: Option<u64>) -> Option<TestbedError> {
+    let first = runs.first()?;
+    let reason = recorded(first, steps).err()?;
+    let no_run = runs.iter().all(|run| recorded(run, steps).is_err());
+    no_run.then(|| TestbedError::Config(format!("{}: {reason}", first.title())))
+}
+
+/// The recorded figures, at the end of the run or after its first steps, or why there are none.
+fn recorded(run: &Committed, steps: Option<u64>) -> Result<Figures, String> {
     let record = &run.record;
     let Some(steps) = steps else { return Ok(at_end(record)) };
     if let Some(digest) = record.digest_at.get(&steps) {
@@ -90,10 +106,7 @@ fn recorded(run: &Committed, steps: Option<u64>) -> Result<Figures, TestbedError
         [] => "it only has one at its end: leave out --steps".to_owned(),
         _ => format!("it has digests after {}", known.join(", ")),
     };
-    Err(TestbedError::Config(format!(
-        "{}: the record has no digest after {steps} steps; {remedy}",
-        run.title()
-    )))
+    Err(format!("the record has no digest after {steps} steps; {remedy}"))
 }
 
 fn at_end(record: &RunRecord) -> Figures {
