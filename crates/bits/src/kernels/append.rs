@@ -6,14 +6,14 @@
 use core::mem::MaybeUninit;
 
 use fearless_simd::prelude::*;
-use fearless_simd::{f32x8, u32x8};
+use fearless_simd::{f32x8, f32x16, u8x32, u8x64, u32x8, u32x16};
 #[cfg(target_arch = "x86_64")]
 use {
-    super::convert::{F16_MAX, f16c_patterns},
-    fearless_simd::u8x16,
+    super::convert::f16c_patterns,
+    core::arch::x86_64::{_MM_FROUND_TO_NEAREST_INT, _mm512_cvtps_ph},
 };
 
-use super::convert::{bf16_pattern, f16_pattern};
+use super::convert::{BF16_MAX, F16_MAX, bf16_pattern, f16_pattern};
 use super::room::{Format, Room, Unwritten};
 
 /// Fills room with little-endian binary32 numbers. Returns the bits of the largest absolute value,
@@ -49,10 +49,18 @@ pub fn bf16_fill(values: &[f32], room: Room<'_>, streamed: bool) -> u32 {
     room.fill::<Bfloat16>(values, streamed)
 }
 
+/// Little-endian binary32.
 struct Binary32;
 
 impl Format for Binary32 {
     const SIZE: usize = 4;
+    const MOST: u32 = u32::MAX;
+    type Bytes = [u8; 64];
+
+    #[inline(always)]
+    fn pack<S: Simd>(simd: S, values: &[f32; 16]) -> [u8; 64] {
+        f32x16::load_array_ref(simd, values).bitcast::<u8x64<S>>().to_array()
+    }
 
     #[inline(always)]
     fn write<S: Simd>(simd: S, values: &[f32], out: &mut Unwritten) -> u32 {
@@ -86,23 +94,28 @@ fn put<S: Simd>(simd: S, values: &[f32; 8], out: &mut [MaybeUninit<u8>; 32]) -> 
     values.bitcast::<u32x8<S>>() & 0x7fff_ffff
 }
 
+/// Little-endian binary16, rounded to nearest, ties to even, and saturated.
 struct Binary16;
 
 impl Format for Binary16 {
     const SIZE: usize = 2;
+    const MOST: u32 = F16_MAX.to_bits();
+    type Bytes = [u8; 32];
 
     #[inline(always)]
-    fn write<S: Simd>(simd: S, values: &[f32], out: &mut Unwritten) -> u32 {
+    fn pack<S: Simd>(simd: S, values: &[f32; 16]) -> [u8; 32] {
         #[cfg(target_arch = "x86_64")]
-        if let Some(avx2) = simd.level().as_avx2() {
-            let largest = f16c_write(avx2, values, out);
-            // Rarely a number is so large that it would become infinite.
-            if largest <= F16_MAX.to_bits() {
-                return largest;
-            }
+        if let Some(avx512) = simd.level().as_avx512() {
+            return f16_sixteen(avx512, values);
+        } else if let Some(avx2) = simd.level().as_avx2() {
+            return f16_eights(avx2, values);
         }
         let _ = simd;
-        Self::plain(values, out)
+        let mut bytes = [0; 32];
+        for (x, bytes) in values.iter().zip(bytes.as_chunks_mut().0) {
+            *bytes = f16_pattern(*x).to_le_bytes();
+        }
+        bytes
     }
 
     #[inline(always)]
@@ -111,31 +124,42 @@ impl Format for Binary16 {
     }
 }
 
+// The instructions for binary16 are 3.6 times as fast as the plain loop.
+
+#[cfg(target_arch = "x86_64")]
 fearless_simd::kernel!(
-    // AVX2: 3.6 times as fast as the plain loop; AVX-512: 2.6 times.
     #[inline(always)]
-    fn f16c_write(avx2: Avx2, values: &[f32], out: &mut Unwritten) -> u32 {
-        let (groups, rest) = values.as_chunks::<8>();
-        let (places, last) = out.split_at_mut(16 * groups.len());
-        let mut largest = u32x8::splat(avx2, 0);
-        for (values, out) in groups.iter().zip(places.as_chunks_mut::<16>().0) {
-            let values = f32x8::load_array_ref(avx2, values);
-            largest = largest.max(values.bitcast::<u32x8<_>>() & 0x7fff_ffff);
-            let patterns = f16c_patterns(avx2, values).bitcast::<u8x16<_>>();
-            out.write_copy_of_slice(patterns.as_slice());
-        }
-        largest.reduce_max().max(Binary16::plain(rest, last))
+    fn f16_sixteen(avx512: Avx512, values: &[f32; 16]) -> [u8; 32] {
+        let values = f32x16::load_array_ref(avx512, values).into();
+        let patterns = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(values);
+        u8x32::simd_from(avx512, patterns).to_array()
     }
 );
 
+#[cfg(target_arch = "x86_64")]
+fearless_simd::kernel!(
+    #[inline(always)]
+    fn f16_eights(avx2: Avx2, values: &[f32; 16]) -> [u8; 32] {
+        let (low, high) = f32x16::load_array_ref(avx2, values).split();
+        let patterns = f16c_patterns(avx2, low).combine(f16c_patterns(avx2, high));
+        patterns.bitcast::<u8x32<_>>().to_array()
+    }
+);
+
+/// Little-endian bfloat16, rounded to nearest, ties to even, and saturated.
 struct Bfloat16;
 
 impl Format for Bfloat16 {
     const SIZE: usize = 2;
+    const MOST: u32 = BF16_MAX << 16;
+    type Bytes = [u8; 32];
 
     #[inline(always)]
-    fn write<S: Simd>(_: S, values: &[f32], out: &mut Unwritten) -> u32 {
-        Self::plain(values, out)
+    fn pack<S: Simd>(simd: S, values: &[f32; 16]) -> [u8; 32] {
+        let bits: u32x16<S> = f32x16::load_array_ref(simd, values).bitcast();
+        // Rounding does not carry into the sign.
+        let (low, high) = ((bits + 0x7fff + (bits >> 16 & 1)) >> 16).split();
+        low.relaxed_narrow(high).bitcast::<u8x32<S>>().to_array()
     }
 
     #[inline(always)]

@@ -28,23 +28,20 @@ kernel! {
         taken.reserve(values.len() + size);
         let mut above = 0;
         for group in whole.chunks_exact(size) {
-            let mut keys = [S::f32s::splat(simd, 0.0); 4];
             let mut reached = [S::mask32s::splat(simd, false); 4];
-            for (i, x) in group.chunks_exact(S::f32s::LEN).enumerate() {
-                keys[i] = key::<S>(S::f32s::from_slice(simd, x), masks);
-                reached[i] = keys[i].simd_gt(low);
+            for (x, reached) in group.chunks_exact(S::f32s::LEN).zip(&mut reached) {
+                *reached = key::<S>(S::f32s::from_slice(simd, x), masks).simd_gt(low);
             }
             if !any_of_four::<S>(reached) {
                 continue;
             }
             // No branch for each vector, which would often be mispredicted.
-            let mut between = [0; 4];
-            for (i, between) in between.iter_mut().enumerate() {
-                let over = keys[i].simd_gt(high);
-                *between = (reached[i] & !over).to_bitmask();
+            append_lanes(simd, taken, group, 4, #[inline(always)] |_, x| {
+                let key = key::<S>(x, masks);
+                let over = key.simd_gt(high);
                 above += over.to_bitmask().count_ones() as usize;
-            }
-            append_lanes(simd, taken, group, between);
+                key.simd_gt(low) & !over
+            });
         }
         above + plain_between(rest, side, limits, taken)
     }

@@ -94,44 +94,46 @@ pub(super) fn append_places<S: Simd>(
     );
 }
 
-/// Appends the elements whose bit is 1. A part is a vector.
+/// Appends the elements of a group of `parts` vectors for which `chosen` gives true.
 #[inline(always)]
-pub(super) fn append_lanes<S: Simd, const PARTS: usize>(
+pub(super) fn append_lanes<S: Simd>(
     simd: S,
     all: &mut Vec<f32>,
     group: &[f32],
-    bits: [u64; PARTS],
+    parts: usize,
+    mut chosen: impl FnMut(usize, S::f32s) -> S::mask32s,
 ) {
     append_first(
         all,
-        PARTS,
+        parts,
         S::f32s::LEN,
         #[inline(always)]
         |part| {
             let lanes = S::f32s::from_slice(simd, &group[S::f32s::LEN * part..][..S::f32s::LEN]);
-            let front = front(simd, lanes, bits[part]);
-            (<S::f32s as SimdBase<S>>::Array::from(front), bits[part].count_ones())
+            let chosen = chosen(part, lanes);
+            let count = chosen.to_bitmask().count_ones();
+            (<S::f32s as SimdBase<S>>::Array::from(front(simd, lanes, chosen)), count)
         },
     );
 }
 
-/// The lanes whose bit is 1, and then any.
+/// The lanes whose mask is true, and then any.
 #[inline(always)]
-fn front<S: Simd>(simd: S, lanes: S::f32s, bits: u64) -> S::f32s {
+fn front<S: Simd>(simd: S, lanes: S::f32s, chosen: S::mask32s) -> S::f32s {
     #[cfg(target_arch = "x86_64")]
     if let (8, Some(avx2)) = (S::f32s::LEN, simd.level().as_avx2()) {
         // AVX2: 1.2 to 1.5 times the portable text, which writes zeros behind the lanes.
         let lanes = f32x8::from_slice(avx2, lanes.as_slice());
-        let places = u32x8::from_slice(avx2, &PLACES[bits as usize]);
+        let places = u32x8::from_slice(avx2, &PLACES[chosen.to_bitmask() as usize]);
         let front: f32x8<_> = permute(avx2, lanes.into(), places.into()).simd_into(avx2);
         return S::f32s::from_slice(simd, front.as_slice());
     }
     if cfg!(target_arch = "x86_64") && S::f32s::LEN == 4 {
         // SSE2 cannot move lanes to variable places.
-        let places = &PLACES[bits as usize];
+        let places = &PLACES[chosen.to_bitmask() as usize];
         return S::f32s::from_fn(simd, |lane| lanes.as_slice()[places[lane] as usize % 4]);
     }
-    lanes.compress(S::mask32s::from_bitmask(simd, bits))
+    lanes.compress(chosen)
 }
 
 #[cfg(target_arch = "x86_64")]

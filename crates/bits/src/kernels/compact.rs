@@ -68,12 +68,11 @@ kernel! {
                 continue;
             }
             // No branch for each vector, which would often be mispredicted.
-            let bits = beyond.map(|beyond| beyond.to_bitmask());
             let first = S::u32s::splat(simd, base.wrapping_add((size * at) as u32));
             positions.reserve(size);
-            append_places(simd, positions, first, 4, |part| bits[part]);
+            append_places(simd, positions, first, 4, |part| beyond[part].to_bitmask());
             taken.reserve(size);
-            append_lanes(simd, taken, group, bits);
+            append_lanes(simd, taken, group, 4, |part, _| beyond[part]);
             for (x, beyond) in group.chunks_exact_mut(S::f32s::LEN).zip(beyond) {
                 let beyond = beyond.to_vector().bitcast::<S::u32s>();
                 let others = S::f32s::from_slice(simd, x).bitcast::<S::u32s>() & !beyond;

@@ -16,7 +16,7 @@ pub(super) const F16_MAX: f32 = 65504.0;
 /// The smallest normal binary16.
 const F16_MIN_NORMAL: f32 = 6.103_515_6e-5;
 /// The largest finite bfloat16.
-const BF16_MAX: u32 = 0x7f7f;
+pub(super) const BF16_MAX: u32 = 0x7f7f;
 
 /// Converts binary16 patterns to `f32`, up to the shorter length. NaN becomes a quiet NaN.
 pub fn f16_to_f32(patterns: &[u16], out: &mut [f32]) {

@@ -5,6 +5,7 @@ use core::mem::{self, MaybeUninit};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use fearless_simd::prelude::*;
+use fearless_simd::{f32x16, u32x16};
 
 use super::dispatch::dispatch;
 
@@ -58,12 +59,22 @@ impl<'a> Room<'a> {
 }
 
 /// A format of numbers in a message.
-pub(super) trait Format {
+pub(super) trait Format: Sized {
     /// The bytes of a number.
     const SIZE: usize;
+    /// The bits of the largest absolute value that [`pack`](Self::pack) converts.
+    const MOST: u32;
+    /// The bytes of sixteen numbers.
+    type Bytes: AsRef<[u8]>;
 
-    /// Writes all bytes of these numbers. Returns the bits of the largest absolute value.
-    fn write<S: Simd>(simd: S, values: &[f32], out: &mut Unwritten) -> u32;
+    /// The bytes of sixteen numbers. Any bytes for a number of larger absolute value.
+    fn pack<S: Simd>(simd: S, values: &[f32; 16]) -> Self::Bytes;
+
+    /// Writes all bytes of any numbers. Returns the bits of the largest absolute value.
+    #[inline(always)]
+    fn write<S: Simd>(simd: S, values: &[f32], out: &mut Unwritten) -> u32 {
+        pack_all::<Self, _>(simd, values, out, |bytes, out| _ = out.write_copy_of_slice(bytes))
+    }
 
     /// The same as a plain loop.
     fn plain(values: &[f32], out: &mut Unwritten) -> u32;
@@ -77,36 +88,49 @@ fn write<F: Format>(values: &[f32], out: &mut Unwritten, streamed: bool) -> u32 
     // Miri does not have stores that bypass the caches.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if streamed && out.as_ptr().addr().is_multiple_of(16) {
-        return dispatch!(simd => stream::<F, _>(simd, values, out));
+        let largest = dispatch!(simd => pack_all::<F, _>(simd, values, out, stream));
+        // SAFETY: x86-64 includes SSE. Other threads see the bytes like usual stores only after a
+        // fence.
+        unsafe { core::arch::x86_64::_mm_sfence() };
+        return largest;
     }
     let _ = streamed;
     dispatch!(simd => F::write(simd, values, out))
 }
 
-/// Writes 64 numbers at a time to a buffer, and copies them from there past the caches. `out` is
-/// aligned to 16 bytes. A larger buffer is slower: while it is copied, nothing is read.
+/// Writes the bytes of sixteen numbers at a time with `put`. Returns the bits of the largest
+/// absolute value.
+#[inline(always)]
+fn pack_all<F: Format, S: Simd>(
+    simd: S,
+    values: &[f32],
+    out: &mut Unwritten,
+    put: impl Fn(&[u8], &mut Unwritten),
+) -> u32 {
+    let (groups, rest) = values.as_chunks::<16>();
+    let (places, last) = out.split_at_mut(16 * F::SIZE * groups.len());
+    let mut largest = u32x16::splat(simd, 0);
+    for (values, place) in groups.iter().zip(places.chunks_exact_mut(16 * F::SIZE)) {
+        let bits = f32x16::load_array_ref(simd, values).bitcast::<u32x16<S>>();
+        largest = largest.max(bits & 0x7fff_ffff);
+        put(F::pack(simd, values).as_ref(), place);
+    }
+    let largest = largest.reduce_max().max(F::plain(rest, last));
+    // Rarely a number is so large that it would become infinite.
+    if largest > F::MOST { F::plain(values, out) } else { largest }
+}
+
+/// Writes bytes past the caches; `out` is aligned to 16 bytes.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
-fn stream<F: Format, S: Simd>(simd: S, values: &[f32], out: &mut Unwritten) -> u32 {
-    use core::arch::x86_64::{_mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+fn stream(bytes: &[u8], out: &mut Unwritten) {
+    use core::arch::x86_64::{_mm_loadu_si128, _mm_stream_si128};
 
-    let (groups, rest) = values.as_chunks::<64>();
-    let (places, last) = out.split_at_mut(64 * F::SIZE * groups.len());
-    let (mut largest, mut buffer) = (0, [MaybeUninit::uninit(); 256]);
-    let buffer = &mut buffer[..64 * F::SIZE];
-    for (values, place) in groups.iter().zip(places.chunks_exact_mut(64 * F::SIZE)) {
-        largest = largest.max(F::write(simd, values, buffer));
-        let pieces = place.as_chunks_mut::<16>().0;
-        for (bytes, piece) in buffer.as_chunks::<16>().0.iter().zip(pieces) {
-            let (bytes, piece) = (bytes.as_ptr().cast(), piece.as_mut_ptr().cast());
-            // SAFETY: both have sixteen bytes; `write` wrote the first, and the second is aligned.
-            unsafe { _mm_stream_si128(piece, _mm_loadu_si128(bytes)) };
-        }
+    for (bytes, piece) in bytes.as_chunks::<16>().0.iter().zip(out.as_chunks_mut::<16>().0) {
+        let (bytes, piece) = (bytes.as_ptr().cast(), piece.as_mut_ptr().cast());
+        // SAFETY: both have sixteen bytes, and the second is aligned.
+        unsafe { _mm_stream_si128(piece, _mm_loadu_si128(bytes)) };
     }
-    // SAFETY: x86-64 includes SSE. Other threads see the bytes like usual stores only after a
-    // fence.
-    unsafe { _mm_sfence() };
-    largest.max(F::write(simd, rest, last))
 }
 
 #[cfg(test)]

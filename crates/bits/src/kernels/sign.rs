@@ -15,15 +15,28 @@ kernel! {
         assert_eq!(bits.len(), values.len().div_ceil(8));
         let (groups, rest) = values.as_chunks::<64>();
         let (packed, last) = bits.split_at_mut(8 * groups.len());
-        for (group, word) in groups.iter().zip(packed.as_chunks_mut::<8>().0) {
-            let mut signs = 0;
-            for (at, x) in group.chunks_exact(S::f32s::LEN).enumerate() {
-                let above = S::f32s::from_slice(simd, x).simd_ge(0.0);
-                signs |= above.to_bitmask() << (at * S::f32s::LEN);
-            }
-            *word = signs.to_le_bytes();
+        for (group, bytes) in groups.iter().zip(packed.as_chunks_mut::<8>().0) {
+            pack(bytes, S::f32s::LEN, #[inline(always)] |at| {
+                let x = S::f32s::from_slice(simd, &group[at..at + S::f32s::LEN]);
+                x.simd_ge(0.0).to_bitmask()
+            });
         }
         plain_signs(rest, last);
+    }
+}
+
+/// Packs 64 bits. `bits` gives `len` of them, from an index on.
+///
+/// Whole bytes are written at once, which is faster than joining them in a word.
+#[inline(always)]
+fn pack(bytes: &mut [u8; 8], len: usize, mut bits: impl FnMut(usize) -> u64) {
+    let size = len.div_ceil(8);
+    for (at, bytes) in bytes.chunks_exact_mut(size).enumerate() {
+        let mut all = 0;
+        for lane in (0..8 * size).step_by(len) {
+            all |= bits(8 * size * at + lane) << lane;
+        }
+        bytes.copy_from_slice(&all.to_le_bytes()[..size]);
     }
 }
 
@@ -69,15 +82,14 @@ kernel! {
         let (groups, rest) = values.as_chunks_mut::<64>();
         let (packed, last) = bits.split_at_mut(8 * groups.len());
         let [below, above] = [negative, positive].map(|x| S::f32s::splat(simd, x));
-        for (group, word) in groups.iter_mut().zip(packed.as_chunks_mut::<8>().0) {
-            let mut signs = 0;
-            for (at, lanes) in group.chunks_exact_mut(S::f32s::LEN).enumerate() {
+        for (group, bytes) in groups.iter_mut().zip(packed.as_chunks_mut::<8>().0) {
+            pack(bytes, S::f32s::LEN, #[inline(always)] |at| {
+                let lanes = &mut group[at..at + S::f32s::LEN];
                 let x = S::f32s::from_slice(simd, lanes);
                 let sign = x.simd_ge(0.0);
                 (x - sign.select(above, below)).store_slice(lanes);
-                signs |= sign.to_bitmask() << (at * S::f32s::LEN);
-            }
-            *word = signs.to_le_bytes();
+                sign.to_bitmask()
+            });
         }
         plain_residual(rest, negative, positive, last);
     }

@@ -4,6 +4,11 @@
 //! by three and adds the digits `1 + q` of one fifth of the tensor.
 
 use fearless_simd::prelude::*;
+#[cfg(target_arch = "x86_64")]
+use {
+    core::arch::x86_64::*,
+    fearless_simd::{f32x4, f32x8, f32x16, u8x16},
+};
 
 use super::kernel;
 
@@ -148,8 +153,10 @@ pub fn ternary_add(digits: &[u8], part: usize, scale: f32, out: &mut [f32]) {
     assert!(part < powers.len(), "a quartic byte has parts 0 to 4, not {part}");
     let reciprocal = reciprocal(powers[part]);
     #[cfg(target_arch = "x86_64")]
-    if let super::level::Level::Avx2(avx2) = super::level::used() {
-        return look_up_and_add(avx2, digits, reciprocal, scale, out);
+    if let Some(avx512) = super::level::used().as_avx512() {
+        return look_up_sixteen(avx512, digits, reciprocal, scale, out);
+    } else if let Some(avx2) = super::level::used().as_avx2() {
+        return look_up_eight(avx2, digits, reciprocal, scale, out);
     }
     add_digit(digits, reciprocal, scale, out);
 }
@@ -172,36 +179,63 @@ kernel! {
     }
 }
 
+// The three values in a register, and a byte in each 32-bit lane, whose upper half stays 0. In the
+// first-level cache this is 1.5 times as fast as the portable text (AVX-512), or 1.4 times (AVX2).
+
 #[cfg(target_arch = "x86_64")]
 fearless_simd::kernel! {
-    /// [`add_digit`] with the three values in a register. AVX2: 1.4 times the speed of the portable
-    /// text, which is as fast with AVX-512.
-    fn look_up_and_add(
+    fn look_up_sixteen(
+        avx512: Avx512,
+        digits: &[u8],
+        reciprocal: u16,
+        scale: f32,
+        out: &mut [f32],
+    ) {
+        let len = digits.len().min(out.len());
+        let (groups, rest) = digits[..len].as_chunks::<16>();
+        let (sixteens, last) = out[..len].as_chunks_mut::<16>();
+        let values = f32x16::block_splat(f32x4::from_slice(avx512, &values(scale))).into();
+        let reciprocals = _mm512_set1_epi32(i32::from(reciprocal));
+        for (digits, out) in groups.iter().zip(sixteens) {
+            let bytes = _mm512_cvtepu8_epi32(u8x16::load_array_ref(avx512, digits).into());
+            let fraction = _mm512_mullo_epi16(bytes, reciprocals);
+            let digit = _mm512_mulhi_epu16(fraction, _mm512_set1_epi32(3));
+            let value: f32x16<_> = _mm512_permutexvar_ps(digit, values).simd_into(avx512);
+            (f32x16::load_array_ref(avx512, out) + value).store_array(out);
+        }
+        add_digit(rest, reciprocal, scale, last);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fearless_simd::kernel! {
+    fn look_up_eight(
         avx2: Avx2,
         digits: &[u8],
         reciprocal: u16,
         scale: f32,
         out: &mut [f32],
     ) {
-        use core::arch::x86_64::*;
-        use fearless_simd::{f32x4, f32x8};
-
         let len = digits.len().min(out.len());
         let (groups, rest) = digits[..len].as_chunks::<8>();
         let (eights, last) = out[..len].as_chunks_mut::<8>();
-        let values = [-1.0, 0.0, 1.0, 1.0].map(|trit| scale * trit);
-        let values = f32x8::block_splat(f32x4::from_slice(avx2, &values)).into();
+        let values = f32x8::block_splat(f32x4::from_slice(avx2, &values(scale))).into();
         let reciprocals = _mm256_set1_epi32(i32::from(reciprocal));
         for (digits, out) in groups.iter().zip(eights) {
-            // A byte in each 32-bit lane, whose upper half stays 0.
             let bytes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(i64::from_le_bytes(*digits)));
             let fraction = _mm256_mullo_epi16(bytes, reciprocals);
             let digit = _mm256_mulhi_epu16(fraction, _mm256_set1_epi32(3));
             let value: f32x8<_> = _mm256_permutevar8x32_ps(values, digit).simd_into(avx2);
-            (f32x8::from_slice(avx2, out) + value).store_slice(out);
+            (f32x8::load_array_ref(avx2, out) + value).store_array(out);
         }
         add_digit(rest, reciprocal, scale, last);
     }
+}
+
+/// The values of the digits 0, 1 and 2, and one more.
+#[cfg(target_arch = "x86_64")]
+fn values(scale: f32) -> [f32; 4] {
+    [-1.0, 0.0, 1.0, 1.0].map(|trit| scale * trit)
 }
 
 #[cfg(test)]
