@@ -35,6 +35,7 @@ mod nibbles;
 mod ones;
 mod order;
 mod philox;
+mod planes;
 #[allow(unsafe_code)]
 mod prefetch;
 mod product;
@@ -87,6 +88,7 @@ pub use nibbles::{has_empty_nibble, pack_nibbles, unpack_nibbles};
 pub use ones::ones;
 pub use order::{median_of_five, middle, smaller_first};
 pub use philox::philox4x32;
+pub use planes::{join_2, join_4, join_8, split_2, split_4, split_8};
 pub use prefetch::prefetch;
 pub use product::add_product;
 pub use reduce::{SignSums, abs_max_bits, abs_max_of_sum, inner_product, max_byte, moments};
