@@ -8,10 +8,9 @@
 //! Each plane has the shortest of four forms:
 //! - 0, **raw**: its bytes.
 //! - 1, **constant**: the byte that all of its bytes equal.
-//! - 2, **Huffman**: the least byte and the size of the alphabet less one, a byte each, then a
-//!   [Huffman code](crate::huffman) of the bytes less the least one: its code lengths, and one
+//! - 2, **Huffman**: a [Huffman code](crate::huffman) of all 256 bytes: its code lengths, and one
 //!   stream, or, from 4096 elements on, four.
-//! - 3, **tANS**: the same with a [tANS code](crate::tans), if it saves at least a sixteenth of
+//! - 3, **tANS**: a [tANS code](crate::tans) of all 256 bytes, if it saves at least a sixteenth of
 //!   Huffman's length, because it is slower.
 //!
 //! A block is the forms of its planes, two bits each from the lowest up, in one byte, or two for
