@@ -116,11 +116,9 @@ fn count_small<S: Copy + Into<usize>, const SIZE: usize, const TABLES: usize>(
     for stretch in symbols.chunks(STRETCH) {
         let mut tables = Tables::<SIZE, TABLES>([([0; SIZE], [0; 16]); TABLES]);
         tables.add(stretch);
-        for symbol in 0..SIZE {
-            let sum = tables.sum(symbol);
-            if sum > 0 {
-                counts[symbol] = counts[symbol].saturating_add(sum);
-            }
+        let sums = (0..SIZE).map(|symbol| (symbol, tables.sum(symbol)));
+        for (symbol, sum) in sums.filter(|&(_, sum)| sum > 0) {
+            counts[symbol] = counts[symbol].saturating_add(sum);
         }
     }
 }

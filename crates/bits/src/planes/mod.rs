@@ -39,6 +39,7 @@ mod plane;
 
 use alloc::vec::Vec;
 
+use crate::reserve::try_room;
 use crate::{DecodeError, kernels, try_resize};
 use plane::{Form, PlaneCoder};
 
@@ -152,6 +153,18 @@ pub struct Coder {
 }
 
 impl Coder {
+    /// Reserves memory for blocks of up to `len` elements, so encoding and decoding them allocates
+    /// nothing, whatever the forms of their planes.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn try_reserve(&mut self, layout: Layout, len: usize) -> Result<(), DecodeError> {
+        if layout.width > 1 {
+            try_room(&mut self.planes, layout.width.saturating_mul(len))?;
+        }
+        self.plane.try_reserve(len)
+    }
+
     /// Appends a block of little-endian elements.
     ///
     /// # Panics

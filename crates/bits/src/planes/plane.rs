@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::huffman::{self, STREAMS_BITS, STREAMS_EXTRA, count_bytes};
+use crate::reserve::try_room;
 use crate::{DecodeError, kernels, tans, try_resize};
 
 /// The values of a byte.
@@ -44,6 +45,19 @@ pub(super) struct PlaneCoder {
 }
 
 impl PlaneCoder {
+    /// Reserves memory for planes of up to `len` bytes.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(super) fn try_reserve(&mut self, len: usize) -> Result<(), DecodeError> {
+        // The tables have a few kilobytes.
+        self.huffman.reserve(BYTES);
+        self.huffman.try_reserve(BYTES, STREAMS_BITS)?;
+        try_room(&mut self.symbols, len)?;
+        self.tans.reserve(BYTES, len);
+        self.tans.try_reserve(BYTES)
+    }
+
     /// Appends a plane, which is not empty, in its shortest form.
     pub(super) fn encode(&mut self, plane: &[u8], out: &mut Vec<u8>) -> Form {
         let start = out.len();
