@@ -9,6 +9,9 @@
 //! pattern of bits arrive as they were.
 
 mod element;
+pub mod files;
 pub mod part;
+mod redo;
+pub mod safetensors;
 
 pub use element::ElementType;
