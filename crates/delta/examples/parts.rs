@@ -47,7 +47,7 @@ fn versions(elements: usize, steps: usize, rate: f32) -> [Vec<u8>; 2] {
     let mut weights = [Vec::new(), Vec::new()];
     for _ in 0..elements {
         let mut master = 0.03 * random.normal();
-        let mut moved = |random: &mut Random| rate * random.normal().clamp(-1.0, 1.0);
+        let moved = |random: &mut Random| rate * random.normal().clamp(-1.0, 1.0);
         if steps > 0 {
             master = f32::from_bits(u32::from(rounded(master)) << 16);
             (0..steps).for_each(|_| master -= moved(&mut random));

@@ -38,6 +38,7 @@ mod octaves;
 mod ones;
 mod order;
 mod philox;
+mod planes;
 #[allow(unsafe_code)]
 mod prefetch;
 mod product;
@@ -94,6 +95,7 @@ pub use octaves::{CLASSES, Octaves};
 pub use ones::ones;
 pub use order::{median_of_five, middle, smaller_first};
 pub use philox::philox4x32;
+pub use planes::{join_2, join_4, join_8, split_2, split_4, split_8};
 pub use prefetch::prefetch;
 pub use product::add_product;
 pub use reduce::{SignSums, abs_max_bits, abs_max_of_sum, inner_product, max_byte, moments};

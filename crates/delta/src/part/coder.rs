@@ -3,6 +3,7 @@
 use gradwire_bits::kernels::{CLASSES, Octaves};
 
 use super::sparse::Changes;
+use super::steps::MOST_SHIFT;
 use crate::ElementType;
 
 /// What the writer of a part may use.
@@ -52,4 +53,15 @@ pub(super) fn octaves(element: ElementType) -> Option<Octaves> {
     let bits = element.exponent_bits();
     let shift = element.mantissa_bits() + bits.saturating_sub(8);
     (bits > 0).then(|| Octaves { width: element.width(), shift, last: [255; CLASSES - 1] })
+}
+
+/// How many octaves elements are below the last one of their class, by octave; at most the bits of
+/// a mantissa: below, an update is larger than the element.
+pub(super) fn shifts(octaves: &Octaves, mantissa_bits: u32) -> [u8; 256] {
+    let classes = octaves.classes();
+    let most = mantissa_bits.min(MOST_SHIFT) as u8;
+    core::array::from_fn(|octave| match octaves.last.get(usize::from(classes[octave])) {
+        Some(&last) if last < 255 => (last - octave as u8).min(most),
+        _ => 0,
+    })
 }

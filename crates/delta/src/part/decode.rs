@@ -3,7 +3,8 @@
 use gradwire_bits::kernels::{CLASSES, Octaves, Ranked, class_counts, class_places, ones};
 use gradwire_bits::{BitReader, DecodeError, expect_len, try_resize};
 
-use super::coder::{Coder, Content, octaves};
+use super::coder::{Coder, Content, octaves, shifts};
+use super::sparse::Changes;
 use super::words::{Difference, Word};
 use super::{PART, form, sparse};
 use crate::ElementType;
@@ -44,10 +45,10 @@ impl Coder {
                     return Err(DecodeError::Corrupt("integers have no classes"));
                 }
                 match element.width() {
-                    1 => self.decode_sparse::<u8>(octaves, base, code)?,
-                    2 => self.decode_sparse::<u16>(octaves, base, code)?,
-                    4 => self.decode_sparse::<u32>(octaves, base, code)?,
-                    _ => self.decode_sparse::<u64>(octaves, base, code)?,
+                    1 => self.changes::<u8>(element, octaves, base, code)?,
+                    2 => self.changes::<u16>(element, octaves, base, code)?,
+                    4 => self.changes::<u32>(element, octaves, base, code)?,
+                    _ => self.changes::<u64>(element, octaves, base, code)?,
                 }
                 Ok(Content::Changes { positions: &self.positions, values: &self.values })
             }
@@ -59,31 +60,41 @@ impl Coder {
     }
 
     /// Decodes a sparse form; in classes if there are octaves.
-    fn decode_sparse<T: Word>(
+    fn changes<T: Word>(
         &mut self,
+        element: ElementType,
         octaves: Option<Octaves>,
         base: &[u8],
         code: &[u8],
     ) -> Result<(), DecodeError> {
-        let mut reader = BitReader::new(code);
-        let by_octave = match octaves {
+        let (mut reader, len) = (BitReader::new(code), base.len() / T::BYTES);
+        // Each change has a bit for its sign.
+        let most = len.min(8 * code.len());
+        let rules = match octaves {
             Some(mut octaves) => {
                 sparse::read_cuts(&mut reader, &mut octaves)?;
-                try_resize(&mut self.counts, (base.len() / T::BYTES).div_ceil(64), 0)?;
+                try_resize(&mut self.counts, len.div_ceil(64), 0)?;
                 let sizes = class_counts(&octaves, base, &mut self.counts);
-                sparse::read(&mut reader, &sizes[..octaves.used()], &mut self.changes)?;
+                let sizes = &sizes[..octaves.used()];
+                let rules = sparse::read(&mut reader, sizes, most, &mut self.changes)?;
                 self.locate(&octaves, base)?;
-                octaves.classes()
+                self.take_places::<T>(&octaves, element.mantissa_bits(), base)?;
+                rules
             }
             None => {
-                let len = (base.len() / T::BYTES) as u32;
-                sparse::read(&mut reader, &[len], &mut self.changes)?;
+                let rules = sparse::read(&mut reader, &[len as u32], most, &mut self.changes)?;
+                self.changes.shifts.fill(0);
                 core::mem::swap(&mut self.positions, &mut self.changes.ranks);
-                [0; 256]
+                self.places.clear();
+                self.places.try_reserve(self.positions.len())?;
+                self.places.extend(0..self.positions.len() as u32);
+                rules
             }
         };
+        let Changes { ends, shifts, sizes, .. } = &mut self.changes;
+        rules.take(&mut reader, ends, shifts, sizes)?;
         expect_len(code, reader.finish()?)?;
-        self.take_values::<T>(octaves, &by_octave, base)
+        self.take_values::<T>(base)
     }
 
     /// Finds the positions of the changed elements.
@@ -97,23 +108,34 @@ impl Coder {
         Ok(())
     }
 
-    /// Computes the new elements at the positions. `classes` has the class of each octave.
-    fn take_values<T: Word>(
+    /// Finds the places and the shifts of the changed elements.
+    fn take_places<T: Word>(
         &mut self,
-        octaves: Option<Octaves>,
-        classes: &[u8; 256],
+        octaves: &Octaves,
+        mantissa_bits: u32,
         base: &[u8],
     ) -> Result<(), DecodeError> {
+        let (classes, shifts) = (octaves.classes(), shifts(octaves, mantissa_bits));
+        let mut next: [u32; CLASSES] = core::array::from_fn(|class| self.changes.start(class));
+        try_resize(&mut self.places, self.positions.len(), 0)?;
+        for (&position, to) in self.positions.iter().zip(&mut self.places) {
+            let octave = usize::from(octaves.of(T::at(base, position as usize).wide()));
+            let place = &mut next[usize::from(classes[octave]) % CLASSES];
+            self.changes.shifts[*place as usize] = shifts[octave];
+            *to = *place;
+            *place += 1;
+        }
+        Ok(())
+    }
+
+    /// Computes the new elements at the positions.
+    fn take_values<T: Word>(&mut self, base: &[u8]) -> Result<(), DecodeError> {
         let (changes, mut valid) = (&self.changes, true);
-        let mut next: [u32; CLASSES] = core::array::from_fn(|class| changes.start(class));
         self.values.clear();
         self.values.try_reserve(self.positions.len() * T::BYTES)?;
-        for &position in &self.positions {
+        for (&position, &place) in self.positions.iter().zip(&self.places) {
             let old = T::at(base, position as usize);
-            let class = octaves.map_or(0, |octaves| classes[usize::from(octaves.of(old.wide()))]);
-            let place = &mut next[usize::from(class) % CLASSES];
-            let (below, less) = (changes.signs[*place as usize], changes.sizes[*place as usize]);
-            *place += 1;
+            let (below, less) = (changes.signs[place as usize], changes.sizes[place as usize]);
             let units = less.wrapping_add(1);
             let new = old.moved(Difference { below: below != 0, units });
             valid &= new.is_some() & (units != 0);

@@ -3,7 +3,7 @@
 use gradwire_bits::BitWriter;
 use gradwire_bits::kernels::{CLASSES, Octaves, Ranks, changed, class_ranks, ones};
 
-use super::coder::{Coder, Options, octaves};
+use super::coder::{Coder, Options, octaves, shifts};
 use super::cuts::{self, Histogram};
 use super::words::Word;
 use super::{PART, form, sparse};
@@ -63,22 +63,25 @@ impl Coder {
         let octaves = octaves(element).filter(|_| !options.portable);
         out.push(if octaves.is_some() { form::CLASSES } else { form::PORTABLE });
         let mut writer = BitWriter::new(out);
-        let sizes = match octaves {
+        let (mut sizes, mut used) = ([(pair.new.len() / T::BYTES) as u32; CLASSES], 1);
+        match octaves {
             Some(mut octaves) => {
                 let ends = self.choose_classes::<T>(pair.base, &mut octaves);
                 sparse::write_cuts(&octaves, &mut writer);
-                &self.rank(pair.base, &octaves, ends)[..octaves.used()]
+                (sizes, used) = (self.rank(pair.base, &octaves, ends), octaves.used());
+                self.take_shifts::<T>(pair.base, &octaves, element.mantissa_bits());
             }
             None => {
+                self.changes.shifts.clear();
+                self.changes.shifts.resize(self.positions.len(), 0);
                 self.changes.ends = [self.positions.len() as u32; CLASSES];
                 self.changes.ranks.clone_from(&self.positions);
                 self.places.clear();
                 self.places.extend(0..self.positions.len() as u32);
-                &[(pair.new.len() / T::BYTES) as u32][..]
             }
-        };
+        }
         self.take_differences::<T>(pair);
-        sparse::write(&self.changes, sizes, &mut writer);
+        sparse::write(&self.changes, &sizes[..used], &mut writer);
         writer.finish();
     }
 
@@ -107,6 +110,16 @@ impl Coder {
         let next = core::array::from_fn(|class| self.changes.start(class));
         let ranks = Ranks { next, ranks: &mut self.changes.ranks, places: &mut self.places };
         class_ranks(octaves, base, &self.changed, &mut { ranks })
+    }
+
+    /// Computes the shifts of the changed elements, class by class.
+    fn take_shifts<T: Word>(&mut self, base: &[u8], octaves: &Octaves, mantissa_bits: u32) {
+        let shifts = shifts(octaves, mantissa_bits);
+        self.changes.shifts.resize(self.positions.len(), 0);
+        for (&position, &place) in self.positions.iter().zip(&self.places) {
+            let octave = octaves.of(T::at(base, position as usize).wide());
+            self.changes.shifts[place as usize] = shifts[usize::from(octave)];
+        }
     }
 
     /// Computes the differences of the changed elements, class by class.

@@ -32,14 +32,9 @@ impl<'a> ListWriter<'a> {
         Self { segments, segment: 0, next: 0 }
     }
 
-    /// Appends a position, and then the lowest `width` bits of `more`, at most one.
+    /// Appends a position of a segment.
     #[inline(always)]
-    pub(super) fn put(
-        &mut self,
-        writer: &mut BitWriter<'_>,
-        (segment, position): (usize, u32),
-        (more, width): (u64, u32),
-    ) {
+    pub(super) fn put(&mut self, writer: &mut BitWriter<'_>, segment: usize, position: u32) {
         while self.segment < segment {
             self.cross(writer);
         }
@@ -50,9 +45,8 @@ impl<'a> ListWriter<'a> {
             writer.put((1 << 32) - 1, 32);
             ones -= 32;
         }
-        writer.put((1 << ones) - 1, ones + 1);
         let low = u64::from(gap) & ((1 << parameter) - 1);
-        writer.put(low | more << parameter, parameter + width);
+        writer.put(((1 << ones) - 1) | low << (ones + 1), ones + 1 + parameter);
         self.next = position + 1;
     }
 
@@ -82,8 +76,6 @@ impl<'a> ListWriter<'a> {
 pub(super) struct Place {
     pub(super) segment: usize,
     pub(super) position: u32,
-    /// The bits after the position.
-    pub(super) more: u64,
 }
 
 /// Reads a list.
@@ -101,8 +93,7 @@ impl<'a> ListReader<'a> {
         Self { segments, segment: 0, next: 0 }
     }
 
-    /// Reads a position and `width` more bits, at most one; `None` at the end of the list. Each
-    /// position takes at least one bit.
+    /// Reads a position; `None` at the end of the list. Each position takes at least one bit.
     ///
     /// # Errors
     /// A position past the end of its segment, and bytes that end too early.
@@ -110,7 +101,6 @@ impl<'a> ListReader<'a> {
     pub(super) fn read(
         &mut self,
         reader: &mut BitReader<'_>,
-        width: u32,
     ) -> Result<Option<Place>, DecodeError> {
         loop {
             let Some(&Segment { size, parameter }) = self.segments.get(self.segment) else {
@@ -126,14 +116,13 @@ impl<'a> ListReader<'a> {
             if start < size.into() && ones < UNARY {
                 let rest = window >> (ones + 1);
                 let position = start as u32 + (rest & ((1 << parameter) - 1)) as u32;
-                reader.skip(ones + 1 + parameter + width);
+                reader.skip(ones + 1 + parameter);
                 reader.check()?;
                 if position >= size {
                     return Err(DecodeError::Corrupt("a position lies past its segment"));
                 }
                 self.next = position + 1;
-                let more = rest >> parameter & ((1 << width) - 1);
-                return Ok(Some(Place { segment: self.segment, position, more }));
+                return Ok(Some(Place { segment: self.segment, position }));
             }
             let ones = ones.min((size - self.next).div_ceil(1 << parameter));
             reader.skip(ones);
@@ -148,27 +137,22 @@ impl<'a> ListReader<'a> {
 mod tests {
     use super::*;
 
-    fn code(segments: &[Segment], positions: &[(usize, u32)], width: u32) -> Vec<u8> {
+    fn code(segments: &[Segment], positions: &[(usize, u32)]) -> Vec<u8> {
         let mut out = vec![];
         let mut writer = BitWriter::new(&mut out);
         let mut list = ListWriter::new(segments);
-        for (at, &place) in positions.iter().enumerate() {
-            list.put(&mut writer, place, (at as u64 & ((1 << width) - 1), width));
+        for &(segment, position) in positions {
+            list.put(&mut writer, segment, position);
         }
         list.finish(&mut writer);
         writer.finish();
         out
     }
 
-    fn decoded(
-        segments: &[Segment],
-        bytes: &[u8],
-        width: u32,
-    ) -> Result<Vec<(usize, u32)>, DecodeError> {
+    fn decoded(segments: &[Segment], bytes: &[u8]) -> Result<Vec<(usize, u32)>, DecodeError> {
         let (mut reader, mut list) = (BitReader::new(bytes), ListReader::new(segments));
         let mut positions = vec![];
-        while let Some(place) = list.read(&mut reader, width)? {
-            assert_eq!(place.more, positions.len() as u64 & ((1 << width) - 1));
+        while let Some(place) = list.read(&mut reader)? {
             positions.push((place.segment, place.position));
         }
         gradwire_bits::expect_len(bytes, reader.finish()?)?;
@@ -184,16 +168,16 @@ mod tests {
         let positions = [(0, 1), (0, 9), (2, 1), (3, 2)];
         let bits = [0, 1, 0, 1, 0, 1, 1, 1, 0, 1, 1, 1, 1, 0, 0];
         let expected = bits.iter().rev().fold(0u16, |all, bit| all << 1 | bit);
-        let bytes = code(&segments, &positions, 0);
+        let bytes = code(&segments, &positions);
         assert_eq!(bytes, expected.to_le_bytes());
-        assert_eq!(decoded(&segments, &bytes, 0), Ok(positions.to_vec()));
+        assert_eq!(decoded(&segments, &bytes), Ok(positions.to_vec()));
         // One at a time, the rest of a segment of 10 is 3 steps of 4.
-        assert_eq!(code(&segments[..1], &[], 0), [0b111]);
-        assert_eq!(decoded(&segments[..1], &[0b111], 0), Ok(vec![]));
-        assert_eq!(decoded(&segments[..1], &[], 0), Err(DecodeError::Truncated));
+        assert_eq!(code(&segments[..1], &[]), [0b111]);
+        assert_eq!(decoded(&segments[..1], &[0b111]), Ok(vec![]));
+        assert_eq!(decoded(&segments[..1], &[]), Err(DecodeError::Truncated));
         // 8 + 2 is past the end.
         let past = DecodeError::Corrupt("a position lies past its segment");
-        assert_eq!(decoded(&segments[..1], &[0b10_0_11, 0], 0), Err(past));
+        assert_eq!(decoded(&segments[..1], &[0b10_0_11, 0]), Err(past));
     }
 
     #[test]
@@ -215,12 +199,11 @@ mod tests {
             for (at, segment) in segments.iter().enumerate() {
                 positions.extend((0..segment.size).filter(|_| random(rate) == 0).map(|x| (at, x)));
             }
-            for width in [0, 1] {
-                let bytes = code(&segments, &positions, width);
-                assert_eq!(decoded(&segments, &bytes, width), Ok(positions.clone()));
-                for end in 0..bytes.len() {
-                    assert!(decoded(&segments, &bytes[..end], width).is_err());
-                }
+
+            let bytes = code(&segments, &positions);
+            assert_eq!(decoded(&segments, &bytes), Ok(positions.clone()));
+            for end in 0..bytes.len() {
+                assert!(decoded(&segments, &bytes[..end]).is_err());
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Most differences are 1. In a class in which the others are rare, they are a list of positions
 //! among the class's changes, and their sizes, less 2, are in Rice code. In another class, all
-//! sizes, less 1, are.
+//! sizes, less 1, are; an octave lower in the class, a unit is half as large, so the parameter is one more.
 
 use gradwire_bits::kernels::CLASSES;
 use gradwire_bits::{BitReader, BitWriter, DecodeError, rice};
@@ -15,9 +15,13 @@ use super::segments::{ListReader, ListWriter, MAX_PARAMETER, Segment};
 enum Rule {
     /// Sizes above 1 are a list with this Rice parameter, at least 1.
     Rare(u32),
-    /// All are in Rice code with this parameter.
+    /// All are in Rice code with this parameter plus the shift of the element.
     All(u32),
 }
+
+/// The largest parameter of a rule, and the largest shift: together less than 64.
+const MOST: u32 = 40;
+pub(super) const MOST_SHIFT: u32 = 23;
 
 impl Rule {
     /// Parameters of lists are negative.
@@ -31,10 +35,19 @@ impl Rule {
     fn from_number(number: i32) -> Result<Self, DecodeError> {
         match (number, number.unsigned_abs()) {
             (..0, parameter @ ..=MAX_PARAMETER) => Ok(Rule::Rare(parameter)),
-            (0.., parameter @ ..64) => Ok(Rule::All(parameter)),
+            (0.., parameter @ ..=MOST) => Ok(Rule::All(parameter)),
             _ => Err(DecodeError::Corrupt("a parameter is out of range")),
         }
     }
+}
+
+/// The sizes of the differences of a class.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sizes<'a> {
+    pub(super) sizes: &'a [u64],
+    /// By difference: how many octaves the element is below the last one of its class, at most
+    /// [`MOST_SHIFT`].
+    pub(super) shifts: &'a [u8],
 }
 
 /// The rule of each class, and the Rice parameter of sizes in lists.
@@ -45,11 +58,11 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// The rules that take the fewest bits, nearly. `sizes` are those of a class each.
-    pub(super) fn fit<'a>(sizes: impl Iterator<Item = &'a [u64]>) -> Self {
+    /// The rules that take the fewest bits, nearly.
+    pub(super) fn fit<'a>(classes: impl Iterator<Item = Sizes<'a>>) -> Self {
         let mut rules = Self::default();
         let (mut listed, mut sum) = (0, 0);
-        for (rule, sizes) in rules.rules.iter_mut().zip(sizes) {
+        for (rule, Sizes { sizes, shifts }) in rules.rules.iter_mut().zip(classes) {
             let rare = sizes.iter().filter(|&&size| size > 1).count();
             let more = sizes.iter().fold(0u64, |sum, &size| sum.saturating_add(size - 1));
             let parameter = rice::optimal_parameter(rare, sizes.len());
@@ -57,7 +70,12 @@ impl Rules {
                 (0, _) => {
                     Rule::Rare(MAX_PARAMETER.min(sizes.len().max(2).next_power_of_two().ilog2()))
                 }
-                (_, 0) => Rule::All(mean_parameter(sizes.len(), more)),
+                (_, 0) => {
+                    let shifted =
+                        sizes.iter().zip(shifts).map(|(&size, &shift)| (size - 1) >> shift);
+                    let sum = shifted.fold(0u64, u64::saturating_add);
+                    Rule::All(mean_parameter(sizes.len(), sum).min(MOST))
+                }
                 _ => {
                     listed += rare;
                     sum = more.saturating_sub(rare as u64).saturating_add(sum);
@@ -114,49 +132,54 @@ impl Rules {
         &self,
         writer: &mut BitWriter<'_>,
         counts: &[u32; CLASSES],
-        sizes: impl Iterator<Item = &'a [u64]> + Clone,
+        classes: impl Iterator<Item = Sizes<'a>> + Clone,
     ) {
         let lists = self.lists(counts);
         let mut list = ListWriter::new(&lists);
-        for (class, sizes) in sizes.clone().enumerate().filter(|(class, _)| lists[*class].size > 0)
-        {
-            for (at, _) in sizes.iter().enumerate().filter(|&(_, &size)| size > 1) {
-                list.put(writer, (class, at as u32), (0, 0));
+        let large = |&(_, &size): &(usize, &u64)| size > 1;
+        for (class, Sizes { sizes, .. }) in classes.clone().enumerate() {
+            if lists[class].size > 0 {
+                let places = sizes.iter().enumerate().filter(large);
+                places.for_each(|(at, _)| list.put(writer, class, at as u32));
             }
         }
         list.finish(writer);
-        for (rule, sizes) in self.rules.iter().zip(sizes) {
+        for (rule, Sizes { sizes, shifts }) in self.rules.iter().zip(classes) {
             match *rule {
                 Some(Rule::All(parameter)) => {
-                    sizes.iter().for_each(|&size| put_rice(writer, size - 1, parameter));
+                    for (&size, &shift) in sizes.iter().zip(shifts) {
+                        put_rice(writer, size - 1, parameter + u32::from(shift));
+                    }
                 }
-                _ => sizes.iter().filter(|&&size| size > 1).for_each(|&size| {
-                    put_rice(writer, size - 2, self.parameter);
-                }),
+                _ => {
+                    let large = sizes.iter().enumerate().filter(large);
+                    large.for_each(|(_, &size)| put_rice(writer, size - 2, self.parameter));
+                }
             }
         }
     }
 
-    /// Reads sizes less 1, class by class; they are 0 before.
+    /// Reads sizes less 1, class by class; they are 0 before. `ends` are where classes end.
     pub(super) fn take(
         &self,
         reader: &mut BitReader<'_>,
-        counts: &[u32; CLASSES],
-        starts: &[u32; CLASSES],
+        ends: &[u32; CLASSES],
+        shifts: &[u8],
         sizes: &mut [u64],
     ) -> Result<(), DecodeError> {
-        let lists = self.lists(counts);
+        let start = |class: usize| if class == 0 { 0 } else { ends[class - 1] };
+        let lists = self.lists(&core::array::from_fn(|class| ends[class] - start(class)));
         let mut list = ListReader::new(&lists);
-        while let Some(place) = list.read(reader, 0)? {
-            sizes[(starts[place.segment] + place.position) as usize] = 1;
+        while let Some(place) = list.read(reader)? {
+            sizes[(start(place.segment) + place.position) as usize] = 1;
         }
         for (class, rule) in self.rules.iter().enumerate() {
-            let (start, count) = (starts[class] as usize, counts[class] as usize);
-            let sizes = &mut sizes[start..start + count];
+            let range = start(class) as usize..ends[class] as usize;
+            let sizes = &mut sizes[range.clone()];
             match *rule {
                 Some(Rule::All(parameter)) => {
-                    for size in sizes {
-                        *size = read_rice(reader, parameter)?;
+                    for (size, &shift) in sizes.iter_mut().zip(&shifts[range]) {
+                        *size = read_rice(reader, parameter + u32::from(shift))?;
                     }
                 }
                 _ => {
@@ -181,21 +204,32 @@ mod tests {
     use super::*;
 
     fn round_trip(classes: &[&[u64]]) -> Vec<u8> {
-        let mut counts = [0; CLASSES];
-        counts.iter_mut().zip(classes).for_each(|(count, sizes)| *count = sizes.len() as u32);
+        let (mut counts, mut ends) = ([0; CLASSES], [0; CLASSES]);
+        for (class, sizes) in classes.iter().enumerate() {
+            counts[class] = sizes.len() as u32;
+            ends[class..].iter_mut().for_each(|end| *end += counts[class]);
+        }
+        let all = classes.concat();
+        let shifts: Vec<u8> = (0..all.len()).map(|at| (at % 7 / 3) as u8).collect();
+        let mut rest = &shifts[..];
+        let classes: Vec<Sizes<'_>> = classes
+            .iter()
+            .map(|&sizes| {
+                let (shifts, after) = rest.split_at(sizes.len());
+                rest = after;
+                Sizes { sizes, shifts }
+            })
+            .collect();
         let rules = Rules::fit(classes.iter().copied());
         let mut out = vec![];
         let mut writer = BitWriter::new(&mut out);
         rules.write(&mut writer);
         rules.put(&mut writer, &counts, classes.iter().copied());
         writer.finish();
-        let mut starts = [0; CLASSES];
-        (1..CLASSES).for_each(|class| starts[class] = starts[class - 1] + counts[class - 1]);
-        let all = classes.concat();
         let mut back = vec![0; all.len()];
         let mut reader = BitReader::new(&out);
         let read = Rules::read(&mut reader, classes.len()).expect("the rules are valid");
-        read.take(&mut reader, &counts, &starts, &mut back).expect("the sizes are valid");
+        read.take(&mut reader, &ends, &shifts, &mut back).expect("the sizes are valid");
         assert_eq!(reader.finish(), Ok(out.len()));
         assert!(back.iter().zip(&all).all(|(back, size)| back + 1 == *size), "{all:?}");
         out
