@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use gradwire_delta::files::{FileError, NewFile};
@@ -43,6 +43,15 @@ pub(crate) fn input(path: &Path) -> Result<Input, Failure> {
         true => Ok(Input::read("standard input", io::stdin().lock())?),
         false => Ok(Input::File(path.to_owned())),
     }
+}
+
+/// Streams to read, standard input at most once.
+pub(crate) fn inputs(paths: &[PathBuf]) -> Result<Vec<Input>, Failure> {
+    if paths.iter().filter(|path| is_standard(path)).count() > 1 {
+        let reason = "standard input (-) is named twice; name each delta once";
+        return Err(Failure::Input(reason.to_owned()));
+    }
+    paths.iter().map(|path| input(path)).collect()
 }
 
 /// Where a stream is written: a file that appears whole or not at all, or standard output.
@@ -110,7 +119,11 @@ impl From<FileError> for Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        if is_input(&error) { Failure::Input(error.to_string()) } else { Failure::Run(error.to_string()) }
+        if is_input(&error) {
+            Failure::Input(error.to_string())
+        } else {
+            Failure::Run(error.to_string())
+        }
     }
 }
 

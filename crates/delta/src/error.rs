@@ -33,9 +33,6 @@ pub enum Error {
     /// A snapshot is given for a delta, or the other way round.
     #[error("{0}")]
     OtherKind(&'static str),
-    /// No delta is given.
-    #[error("there is no delta to apply; name one")]
-    NoDeltas,
     /// Nothing has been published to a folder.
     #[error(
         "nothing has been published to '{}' yet; check the path, or wait for the trainer",
@@ -287,9 +284,9 @@ pub enum Error {
         /// The bytes that were given.
         found: usize,
     },
-    /// Deltas cannot be folded.
-    #[error("the deltas cannot be folded without their base: {0}; give the base")]
-    FoldNeedsBase(&'static str),
+    /// There is nothing to fold.
+    #[error("there are no deltas to fold; give at least one")]
+    NoLinks,
 }
 
 /// The newest snapshot, in words.

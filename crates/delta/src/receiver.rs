@@ -45,6 +45,12 @@ impl<T: Tensors> Receiver<T> {
         self
     }
 
+    /// Says what the weights are, once their hash has been compared.
+    pub(crate) fn name(&mut self, state: State) {
+        debug_assert_eq!(self.state.hash, state.hash);
+        self.state = state;
+    }
+
     /// Limits the bytes of new tensors in an update. By default they are limited to 1 GiB, or to
     /// 1024 times the bytes of the stream if that is more.
     pub fn with_max_bytes(mut self, max_bytes: u64) -> Self {
@@ -87,6 +93,18 @@ impl<T: Tensors> Receiver<T> {
         update: &mut Update,
     ) -> Result<(), Error> {
         let inputs = inputs.into_iter().map(FrameReader::new).collect::<Result<Vec<_>, _>>()?;
+        self.stage_frames(inputs, update)
+    }
+
+    /// As [`Receiver::stage_into`], for streams whose headers have been read.
+    ///
+    /// # Errors
+    /// As for [`Receiver::stage`].
+    pub fn stage_frames<R: Read>(
+        &self,
+        inputs: Vec<FrameReader<R>>,
+        update: &mut Update,
+    ) -> Result<(), Error> {
         let is_delta = |input: &FrameReader<R>| input.header().kind == Kind::Delta;
         if let Some(target) = self.unfinished.filter(|_| inputs.iter().any(is_delta)) {
             return Err(Error::Interrupted { target });

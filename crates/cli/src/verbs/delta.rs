@@ -37,8 +37,8 @@ impl Delta {
         let (old, new) = (old?, new?);
         let mut output = Output::create(&self.output)?;
         let (portable, mut workers) = (self.portable, self.threads.workers());
-        let summary = output
-            .fill(|sink| on_disk::delta(&old, &new, portable, &mut workers, sink))?;
+        let summary =
+            output.fill(|sink| on_disk::delta(&old, &new, portable, &mut workers, sink))?;
         output.finish()?;
         report(&self.output, &summary, new.bytes())
     }

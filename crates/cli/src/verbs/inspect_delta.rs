@@ -111,8 +111,12 @@ impl StreamRow {
 
 impl RecordRow {
     fn of(record: &Described) -> Self {
-        let row = |content, tensor| {
-            Self { content, tensor, dtype: None, shape: None, bytes: record.bytes }
+        let row = |content, tensor| Self {
+            content,
+            tensor,
+            dtype: None,
+            shape: None,
+            bytes: record.bytes,
         };
         match &record.content {
             Content::Changed(name) => row("changes", name.to_string()),

@@ -7,6 +7,7 @@ pub(crate) mod compress;
 pub(crate) mod data;
 pub(crate) mod decompress;
 pub(crate) mod delta;
+pub(crate) mod fold;
 pub(crate) mod inspect;
 pub(crate) mod inspect_delta;
 pub(crate) mod list;

@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args};
 use gradwire_delta::on_disk;
 use gradwire_delta::safetensors::Checkpoint;
 
-use crate::deltas::{Threads, input};
+use crate::deltas::{Threads, inputs};
 use crate::failure::Failure;
 use crate::output;
 
@@ -41,11 +41,7 @@ pub(crate) struct Patch {
 
 impl Patch {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        if self.deltas.iter().filter(|path| path.as_os_str() == "-").count() > 1 {
-            let reason = "standard input (-) is named twice; name each delta once";
-            return Err(Failure::Input(reason.to_owned()));
-        }
-        let deltas = self.deltas.iter().map(|path| input(path)).collect::<Result<Vec<_>, _>>()?;
+        let deltas = inputs(&self.deltas)?;
         let mut workers = self.threads.workers();
         let (path, state) = match &self.output {
             Some(path) => {

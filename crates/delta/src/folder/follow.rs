@@ -29,7 +29,7 @@ impl Folder {
             let latest =
                 self.latest()?.ok_or_else(|| Error::NothingPublished { folder: path() })?;
             if state.hash == latest.hash {
-                return Ok(state);
+                return Ok(latest);
             }
             let own = state.run.is_none_or(|run| Some(run) == latest.run) && by_links;
             let items = contents::list(&self.path)?;
@@ -42,7 +42,7 @@ impl Folder {
                 snapshot: missing.snapshot,
             })?;
             match self.walk(&way, state, &mut apply) {
-                Ok(reached) if reached.hash == latest.hash => return Ok(reached),
+                Ok(reached) if reached.hash == latest.hash => return Ok(latest),
                 // A stream was pruned, or the folder has gone on.
                 Ok(reached) if attempt < ATTEMPTS => state = reached,
                 // The links are of another base model: a snapshot may lead there.
@@ -95,9 +95,11 @@ impl<T: Tensors> Receiver<T> {
     /// damaged. The weights are then those of the last stream that was applied.
     pub fn follow(&mut self, folder: &Folder) -> Result<State, Error> {
         let mut update = Update::default();
-        folder.lead(self.state(), |stream| {
+        let reached = folder.lead(self.state(), |stream| {
             self.stage_into([stream], &mut update)?;
             self.commit(&mut update)
-        })
+        })?;
+        self.name(reached);
+        Ok(reached)
     }
 }

@@ -4,6 +4,7 @@
 //! Memory is 64 MiB a thread for writing; for reading 4 MiB of the stream a thread, and what its
 //! records decode to: at most 64 MiB a record.
 
+mod fold;
 mod in_place;
 mod input;
 mod layout_after;
@@ -14,6 +15,7 @@ mod unpack;
 mod write;
 mod writer;
 
+pub use fold::fold;
 pub use in_place::patch_in_place;
 pub use input::Input;
 pub use patch::patch;

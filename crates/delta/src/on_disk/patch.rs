@@ -5,7 +5,7 @@ use std::path::Path;
 use super::input::Input;
 use super::layout_after::layout_after;
 use super::writer::Writer;
-use crate::hash::TensorHasher;
+use crate::hasher::TensorHasher;
 use crate::part::PART;
 use crate::safetensors::{Checkpoint, NewCheckpoint};
 use crate::visit::visit;
@@ -25,6 +25,19 @@ pub fn patch(
     max_bytes: Option<u64>,
     workers: &mut Workers,
 ) -> Result<State, Error> {
+    let (result, state) = apply(old, deltas, path, max_bytes, workers)?;
+    result.finish()?;
+    Ok(state)
+}
+
+/// As [`patch`], but the result does not have its name yet.
+pub(super) fn apply(
+    old: &Checkpoint,
+    deltas: &[Input],
+    path: &Path,
+    max_bytes: Option<u64>,
+    workers: &mut Workers,
+) -> Result<(NewCheckpoint, State), Error> {
     let (mut result, mut state): (Option<NewCheckpoint>, _) = (None, None);
     for input in deltas {
         let survey = input.survey()?;
@@ -49,9 +62,7 @@ pub fn patch(
         state = Some(reached.map_err(|error| input.error(error))?);
         result = next.or(result);
     }
-    let (Some(result), Some(state)) = (result, state) else { return Err(Error::NoDeltas) };
-    result.finish()?;
-    Ok(state)
+    result.zip(state).ok_or(Error::NoLinks)
 }
 
 /// Copies the tensors that both checkpoints have; the hash of all tensors of the first.

@@ -116,6 +116,17 @@ fn chains_and_deltas_applied_twice() {
     let same = |a: &str, b: &str| fs::read(place.at(a)).unwrap() == fs::read(place.at(b)).unwrap();
     place.patch("a", &links, "x").unwrap();
     assert!(same("x", "d"));
+    let old = Checkpoint::open(&place.at("a")).unwrap();
+    let mut folded = Vec::new();
+    let mut sink = |frame: &[u8]| {
+        folded.extend_from_slice(frame);
+        Ok(())
+    };
+    let mut workers = Workers::new(1);
+    fold(&old, &inputs(&links), &place.at("x"), false, &mut workers, &mut sink).unwrap();
+    place.patch("a", &[&folded], "x").unwrap();
+    assert!(same("x", "d"));
+    assert!(folded.len() < links.iter().map(|link| link.len()).sum::<usize>());
     // One that was applied already has no effect.
     place.patch("b", &links[..2], "x").unwrap();
     assert!(same("x", "c"));

@@ -18,15 +18,36 @@ pub fn delta(
     workers: &mut Workers,
     sink: &mut Sink<'_>,
 ) -> Result<Summary, Error> {
-    let state = State::base(hashes(old, workers)?.into_iter().sum());
-    let target = Target { run: RunId(state.hash.to_bytes()), version: 1 };
-    let options = DiffOptions { portable, absent: Absent::Remove, ..DiffOptions::default() };
-    let mut diff = Diff::new(old, &state, target, &options);
-    if old.layout() != new.layout() {
-        diff.layout(&bytes(new.layout()), sink)?;
+    let base = State::base(hashes(old, workers)?.into_iter().sum());
+    let target = Target { run: RunId(base.hash.to_bytes()), version: 1 };
+    Pair { old, base, new, target }.write(portable, workers, sink)
+}
+
+/// Two checkpoints, and what their weights are.
+pub(super) struct Pair<'a> {
+    pub(super) old: &'a Checkpoint,
+    pub(super) base: State,
+    pub(super) new: &'a Checkpoint,
+    pub(super) target: Target,
+}
+
+impl Pair<'_> {
+    /// Writes the changes.
+    pub(super) fn write(
+        &self,
+        portable: bool,
+        workers: &mut Workers,
+        sink: &mut Sink<'_>,
+    ) -> Result<Summary, Error> {
+        let Self { old, new, .. } = self;
+        let options = DiffOptions { portable, absent: Absent::Remove, ..DiffOptions::default() };
+        let mut diff = Diff::new(*old, &self.base, self.target, &options);
+        if old.layout() != new.layout() {
+            diff.layout(&bytes(new.layout()), sink)?;
+        }
+        diff.add(*old, *new, workers, sink)?;
+        diff.finish(*old, workers, sink)
     }
-    diff.add(old, new, workers, sink)?;
-    diff.finish(old, workers, sink)
 }
 
 /// Writes all weights of a checkpoint, and the layout of its files: version 0 of a run that is named
