@@ -7,4 +7,4 @@ mod new_file;
 
 pub use error::FileError;
 pub use new_file::NewFile;
-pub(crate) use new_file::open_regular;
+pub(crate) use new_file::{open_regular, temporary_name};

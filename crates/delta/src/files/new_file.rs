@@ -28,16 +28,12 @@ impl NewFile {
     /// # Errors
     /// Errors of the file system; a path that names a folder, a device, a pipe or a socket.
     pub fn create(path: &Path) -> Result<Self, FileError> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         let path = target(path)?;
         remove_abandoned(&path);
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(true);
         loop {
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let mut temporary = path.clone().into_os_string();
-            temporary.push(format!(".{}.{number}.tmp", std::process::id()));
-            let temporary = PathBuf::from(temporary);
+            let temporary = temporary_name(&path);
             let file = options.open(&temporary).map_err(FileError::at(&path))?;
             // If the file system has no locks, temporary files of killed processes stay.
             let _ = file.lock();
@@ -95,6 +91,15 @@ impl Drop for NewFile {
             let _ = fs::remove_file(&self.temporary);
         }
     }
+}
+
+/// A name beside `path` that nobody else uses.
+pub(crate) fn temporary_name(path: &Path) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}.{number}.tmp", std::process::id()));
+    temporary.into()
 }
 
 /// Removes temporary files for `path` that no process has open. Best effort: they only take space.

@@ -41,7 +41,7 @@ pub(super) fn patch_on(
     for input in deltas {
         let survey = input.survey()?;
         let layout = layout_after(&weights, &survey).map_err(|error| input.error(error))?;
-        if layout != *weights.layout() {
+        if !layout.is_like(weights.layout()) {
             return Err(input.error(Error::Layout(
                 "it changes names, types, shapes or metadata; write the result to another place"
                     .to_owned(),
@@ -52,7 +52,9 @@ pub(super) fn patch_on(
         let log = Log::create(disk, &weights.folder, files)?;
         let mut logger = Logger { weights: &weights, log };
         state = FrameReader::new(input.open()?)
-            .and_then(|frames| visit(&weights, &state, frames, Some(0), workers, &mut logger))
+            .and_then(|frames| {
+                visit(&weights, &State::base(state.hash), frames, Some(0), workers, &mut logger)
+            })
             .map_err(|error| input.error(error))?;
         logger.log.commit()?;
     }

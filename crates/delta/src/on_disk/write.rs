@@ -42,7 +42,7 @@ impl Pair<'_> {
         let Self { old, new, .. } = self;
         let options = DiffOptions { portable, absent: Absent::Remove, ..DiffOptions::default() };
         let mut diff = Diff::new(*old, &self.base, self.target, &options);
-        if old.layout() != new.layout() {
+        if !old.layout().is_like(new.layout()) {
             diff.layout(&bytes(new.layout()), sink)?;
         }
         diff.add(*old, *new, workers, sink)?;

@@ -107,6 +107,15 @@ impl Index {
 }
 
 impl Layout {
+    /// Whether the files are the same but for the weights. The name of a file that is in no folder
+    /// of its own does not count.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        if self.in_folder || other.in_folder {
+            return self == other;
+        }
+        self.shards.iter().map(|shard| &shard.header).eq(other.shards.iter().map(|s| &s.header))
+    }
+
     /// The names of the files with weights.
     pub fn names(&self) -> Vec<String> {
         self.shards.iter().map(|shard| shard.name.clone()).collect()

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::checkpoint::Checkpoint;
 use super::layout::Layout;
 use crate::files::disk::{Disk, System, folder_of};
-use crate::files::{FileError, NewFile};
+use crate::files::{FileError, NewFile, temporary_name};
 
 /// A checkpoint under a temporary name. Its weights are written in any order; they are zeros before.
 /// [`finish`](Self::finish) gives it its name; dropped before, it is removed.
@@ -104,9 +104,7 @@ impl NewFolder {
         // A path such as `folder/` or `.` has no other name to begin with.
         let path = std::path::absolute(path).map_err(FileError::at(path))?;
         let path: PathBuf = path.components().collect();
-        let mut temporary = path.clone().into_os_string();
-        temporary.push(format!(".{}.tmp", std::process::id()));
-        let temporary = PathBuf::from(temporary);
+        let temporary = temporary_name(&path);
         fs::create_dir(&temporary).map_err(FileError::at(&temporary))?;
         Ok(Self { path, temporary, finished: false })
     }
