@@ -48,6 +48,14 @@ pub struct Coder {
     pub(super) changes: Changes,
 }
 
+impl Coder {
+    /// The positions of the elements that differed from the base in the part encoded last, in
+    /// order. Not specified if it was encoded without a base or nothing differed.
+    pub fn changed_positions(&self) -> &[u32] {
+        &self.positions
+    }
+}
+
 /// How elements of a type are divided into octaves; all are in one class. `None` for integers.
 pub(super) fn octaves(element: ElementType) -> Option<Octaves> {
     let bits = element.exponent_bits();
