@@ -12,6 +12,8 @@ use crate::source::Nothing;
 use crate::workers::{Worker, Workers, run};
 use crate::{Error, RunId, Source, State, StateHash, Tensor};
 
+/// The form of a part without changes: records leave its byte out.
+const SAME: u8 = 0;
 /// Bytes of elements that a thread takes from a batch, about.
 const BATCH: usize = 64 << 20;
 
@@ -282,7 +284,8 @@ impl Diff {
         if old == new {
             return Ok(());
         }
-        let change = TensorHasher::new(tensor).difference(0, old, new);
+        let hasher = TensorHasher::new(tensor);
+        let change = hasher.content(0, new) - hasher.content(0, old);
         self.hash += change;
         if let Some(full) = self.pools.add(tensor, base_index, old, new, change) {
             self.write_pool(base, &full, worker, sink)?;
@@ -425,9 +428,12 @@ fn encode(
         return Ok(Encoded { worker: 0, start, end: out.len(), change });
     };
     let old = base.read(base_index, bytes, base_buffer)?;
-    let change = segment.hasher.difference(first, old, new);
-    if old != new {
-        coder.encode(element, Some(old), new, options, out);
+    coder.encode(element, Some(old), new, options, out);
+    let mut change = StateHash::default();
+    if out[start..] == [SAME] {
+        out.truncate(start);
+    } else {
+        change = segment.hasher.difference(first, old, new, coder.changed_positions());
     }
     Ok(Encoded { worker: 0, start, end: out.len(), change })
 }

@@ -258,6 +258,9 @@ pub enum Error {
         /// The weights here.
         found: State,
     },
+    /// Staging failed, or was never done.
+    #[error("the update holds nothing that could be committed; stage it first")]
+    NotStaged,
     /// An update of the sender is neither committed nor rolled back.
     #[error(
         "the sender has an update that is neither committed nor rolled back; do one of these first"

@@ -7,6 +7,35 @@
 //!
 //! Weights are opaque integers of 1, 2, 4 or 8 bytes ([`ElementType`]): NaN, −0 and every other
 //! pattern of bits arrive as they were.
+//!
+//! A [`Sender`] keeps the weights that receivers hold and writes the changes to new ones. A
+//! [`Receiver`] stages them, which proves base and result and changes nothing, and then commits:
+//!
+//! ```
+//! use gradwire_delta::{
+//!     Buffer, DiffOptions, ElementType, Mirror, Receiver, RunId, Sender, Slices, Tensor,
+//! };
+//!
+//! let weight = Tensor::new("fc.weight", ElementType::Bf16, [2, 2])?;
+//! let base = Mirror::new([(weight.clone(), Buffer::from(&[0x80, 0x3f].repeat(4)[..]))])?;
+//! let mut sender = Sender::new(base.clone(), RunId::random(), DiffOptions::default(), 1)?;
+//! let mut receiver = Receiver::new(base, 1)?;
+//!
+//! let new = [0x80, 0x3f, 0x81, 0x3f, 0x80, 0x3f, 0x80, 0x3f];
+//! let mut stream = Vec::new();
+//! sender.diff(&Slices::new([(weight, &new[..])])?, &mut |frame| {
+//!     stream.extend_from_slice(frame);
+//!     Ok(())
+//! })?;
+//! let mut update = receiver.stage([&stream[..]])?;
+//! let state = receiver.commit(&mut update)?;
+//! assert_eq!(receiver.tensors().get("fc.weight"), Some(&new[..]));
+//! // It has arrived.
+//! assert_eq!(sender.commit()?, state);
+//! # Ok::<(), gradwire_delta::Error>(())
+//! ```
+//!
+//! The bytes are specified in `docs/format.md`.
 
 mod base_check;
 mod buffer;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::source::{check_len, order_of};
+use crate::source::{MOST_READ, check_len, order_of};
 use crate::{Buffer, Error, Source, Tensor, Tensors};
 
 /// Named tensors in main memory: the snapshot of a sender, or the weights of a receiver that has
@@ -35,8 +35,8 @@ impl Mirror {
         let mut scratch = Buffer::default();
         let copy = |(index, tensor): (usize, &Tensor)| {
             let mut buffer = Buffer::zeros(tensor.byte_len());
-            for start in (0..buffer.len()).step_by(1 << 22) {
-                let range = start..buffer.len().min(start + (1 << 22));
+            for start in (0..buffer.len()).step_by(MOST_READ) {
+                let range = start..buffer.len().min(start + MOST_READ);
                 buffer[range.clone()].copy_from_slice(source.read(index, range, &mut scratch)?);
             }
             Ok(buffer)

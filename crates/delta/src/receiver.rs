@@ -92,6 +92,7 @@ impl<T: Tensors> Receiver<T> {
         inputs: impl IntoIterator<Item = R>,
         update: &mut Update,
     ) -> Result<(), Error> {
+        update.clear();
         let inputs = inputs.into_iter().map(FrameReader::new).collect::<Result<Vec<_>, _>>()?;
         self.stage_frames(inputs, update)
     }
@@ -105,6 +106,7 @@ impl<T: Tensors> Receiver<T> {
         inputs: Vec<FrameReader<R>>,
         update: &mut Update,
     ) -> Result<(), Error> {
+        update.clear();
         let is_delta = |input: &FrameReader<R>| input.header().kind == Kind::Delta;
         if let Some(target) = self.unfinished.filter(|_| inputs.iter().any(is_delta)) {
             return Err(Error::Interrupted { target });
@@ -120,6 +122,9 @@ impl<T: Tensors> Receiver<T> {
     /// # Errors
     /// If the update was staged for other weights, or the memory of the tensors is not there.
     pub fn commit(&mut self, update: &mut Update) -> Result<State, Error> {
+        if update.info.is_none() {
+            return Err(Error::NotStaged);
+        }
         let (base, target) = (update.base(), update.target());
         let repairs = update.kind() == Kind::Snapshot || self.unfinished == Some(target);
         if let Some(target) = self.unfinished.filter(|_| !repairs) {

@@ -3,7 +3,7 @@
 use crate::diff::{Diff, DiffOptions, Summary, Target, write_snapshot};
 use crate::frame::Sink;
 use crate::workers::Workers;
-use crate::{Error, Mirror, Receiver, RunId, Source, State};
+use crate::{Error, Mirror, Receiver, RunId, Source, State, Update};
 
 /// Keeps the weights that receivers hold, and writes the changes to new ones.
 ///
@@ -19,6 +19,8 @@ pub struct Sender {
     open: Option<Diff>,
     /// The written stream.
     stream: Vec<u8>,
+    /// The same, decoded; kept for its memory.
+    update: Update,
     is_complete: bool,
 }
 
@@ -47,6 +49,7 @@ impl Sender {
             workers: Workers::new(threads),
             open: None,
             stream: Vec::new(),
+            update: Update::default(),
             is_complete: false,
         }
     }
@@ -125,8 +128,8 @@ impl Sender {
         if !self.is_complete {
             return Err(Error::NothingPending);
         }
-        let mut update = self.receiver.stage([&self.stream[..]])?;
-        let state = self.receiver.commit(&mut update)?;
+        self.receiver.stage_into([&self.stream[..]], &mut self.update)?;
+        let state = self.receiver.commit(&mut self.update)?;
         self.rollback();
         Ok(state)
     }

@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use crate::{Buffer, Error, Tensor};
 
+/// The most bytes that are read from a [`Source`] at once.
+pub(crate) const MOST_READ: usize = 8 << 20;
+
 /// Named tensors whose bytes can be read part by part.
 pub trait Source: Sync {
     /// The tensors, in strictly ascending order of their names, shards of a tensor in order of

@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use crate::frame::Kind;
-use crate::part::Content;
-use crate::{Buffer, State, StateHash, Tensor};
+use crate::part::{Content, apply};
+use crate::source::MOST_READ;
+use crate::{Buffer, Error, Source, State, StateHash, Tensor};
 
 /// An update that was decoded and proven against the base and against the sender's result, and that
 /// has changed nothing yet. It holds new elements, not differences, so it can be written again
@@ -12,6 +13,9 @@ use crate::{Buffer, State, StateHash, Tensor};
 ///
 /// It takes 4 bytes and one element for each changed element, and the bytes of tensors that are new
 /// or of which most elements changed.
+///
+/// One that was not staged, or for which staging failed, is empty: commit refuses it, and its
+/// methods `kind`, `base`, `target` and `is_applied` panic.
 #[derive(Debug, Default)]
 pub struct Update {
     pub(crate) info: Option<Info>,
@@ -92,7 +96,7 @@ impl Arena {
 
 impl Update {
     fn info(&self) -> &Info {
-        self.info.as_ref().expect("staging fills it in")
+        self.info.as_ref().expect("the update was staged")
     }
 
     /// Delta or snapshot.
@@ -132,6 +136,38 @@ impl Update {
     /// all.
     pub fn removed(&self) -> &[usize] {
         &self.removed
+    }
+
+    /// The numbers of the receiver's tensors that have patches, in order.
+    pub fn patched(&self) -> Vec<usize> {
+        let mut numbers: Vec<usize> = self.patches.iter().map(|placed| placed.tensor).collect();
+        numbers.dedup();
+        numbers
+    }
+
+    /// Puts a tensor as it is after the update into `out`, for an engine that takes whole tensors.
+    /// `base` is what the update was staged for, and `tensor` the number of a tensor that is
+    /// neither removed nor replaced.
+    ///
+    /// # Errors
+    /// If the base cannot be read.
+    pub fn read_new(
+        &self,
+        base: &dyn Source,
+        tensor: usize,
+        out: &mut Buffer,
+    ) -> Result<(), Error> {
+        let (element, len) = (base.tensors()[tensor].element(), base.tensors()[tensor].byte_len());
+        let mut scratch = Buffer::default();
+        out.clear();
+        for start in (0..len).step_by(MOST_READ) {
+            out.extend(base.read(tensor, start..len.min(start + MOST_READ), &mut scratch)?);
+        }
+        for patch in self.patches().filter(|patch| patch.tensor == tensor) {
+            let range = patch.first * element.width()..(patch.first + patch.len) * element.width();
+            apply(element, &patch.content, &mut out[range]);
+        }
+        Ok(())
     }
 
     /// The number of elements that the patches write.

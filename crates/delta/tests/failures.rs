@@ -288,6 +288,9 @@ fn an_update_for_other_weights_is_stale() {
     receiver.commit(&mut first).unwrap();
     let error = receiver.commit(&mut again).unwrap_err();
     assert!(matches!(error, Error::Stale { .. }), "{error}");
+    receiver.stage_into([&links[0][..50]], &mut again).unwrap_err();
+    let error = receiver.commit(&mut again).unwrap_err();
+    assert!(matches!(error, Error::NotStaged), "{error}");
     assert!(has(&receiver, &models[1]));
 }
 

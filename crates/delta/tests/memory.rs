@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use gradwire_delta::part::Content;
 use gradwire_delta::{
-    Absent, DiffOptions, ElementType, Error, Kind, Mirror, Receiver, Slices, Update, fold,
+    Absent, Buffer, DiffOptions, ElementType, Error, Kind, Mirror, Receiver, Slices, Update, fold,
 };
 
 #[test]
@@ -205,4 +205,21 @@ fn staging_again_reuses_memory() {
     let before = address(&update);
     receiver.stage_into([&stream[..]], &mut update).unwrap();
     assert_eq!((address(&update), update.changed_elements()), (before, changed));
+}
+
+#[test]
+fn an_update_shows_whole_new_tensors() {
+    let old = model(1);
+    let mut new = step(&old, 1, 60);
+    new[0].1.clone_from(&old[0].1);
+    let receiver = receiver(&old);
+    let update = receiver.stage([&delta(&old, &new)[..]]).unwrap();
+    let changed: Vec<usize> = (0..old.len()).filter(|&index| old[index] != new[index]).collect();
+    assert!(!changed.contains(&0) && changed.len() > 3);
+    assert_eq!(update.patched(), changed);
+    let mut out = Buffer::default();
+    for index in 0..old.len() {
+        update.read_new(receiver.tensors(), index, &mut out).unwrap();
+        assert_eq!(out[..], new[index].1);
+    }
 }

@@ -1,6 +1,7 @@
 //! The coder of parts, with its working memory.
 
 use gradwire_bits::kernels::{CLASSES, Octaves};
+use gradwire_bits::planes;
 
 use super::sparse::Changes;
 use super::steps::MOST_SHIFT;
@@ -31,7 +32,8 @@ pub enum Content<'a> {
 }
 
 /// Encodes and decodes parts. Keeps its working memory, so in a steady state it allocates nothing:
-/// 256 KiB, and about 24 bytes for each changed element of a part.
+/// 256 KiB and about 24 bytes for each changed element of a part; with dense parts, up to four times the
+/// bytes of a part more.
 #[derive(Debug, Default)]
 pub struct Coder {
     /// A bit for each element of the part: whether it changed.
@@ -46,6 +48,17 @@ pub struct Coder {
     pub(super) places: Vec<u32>,
     /// The changed elements by class.
     pub(super) changes: Changes,
+    /// The coder of whole parts, and the elements of one.
+    pub(super) planes: planes::Coder,
+    pub(super) whole: Vec<u8>,
+}
+
+impl Coder {
+    /// The positions of the elements that differed from the base in the part encoded last, in
+    /// order. Not specified if it was encoded without a base or nothing differed.
+    pub fn changed_positions(&self) -> &[u32] {
+        &self.positions
+    }
 }
 
 /// How elements of a type are divided into octaves; all are in one class. `None` for integers.

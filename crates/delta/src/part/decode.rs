@@ -35,6 +35,10 @@ impl Coder {
                 expect_len(code, len * element.width())?;
                 Ok(Content::Whole(code))
             }
+            (form::DENSE, _) => {
+                self.decode_dense(element, len, code)?;
+                Ok(Content::Whole(&self.whole))
+            }
             (form::SAME, Some(_)) => {
                 expect_len(code, 0)?;
                 Ok(Content::Same)

@@ -9,6 +9,8 @@ use super::words::Word;
 use super::{PART, form, sparse};
 use crate::ElementType;
 
+/// Forms without the base are tried if a sparse one exceeds this fraction of the part.
+const DENSE: usize = 4;
 /// The elements of a sample that shows how many elements each octave has.
 const SAMPLE: usize = 1 << 14;
 
@@ -30,7 +32,7 @@ impl Coder {
         assert!(new.len().is_multiple_of(element.width()), "a part has whole elements");
         let len = new.len() / element.width();
         assert!(len <= PART, "a part has at most {PART} elements");
-        let Some(base) = base else { return raw(new, out) };
+        let Some(base) = base else { return self.encode_whole(element, new, out) };
         assert_eq!(base.len(), new.len(), "the base of a part has its length");
         self.changed.resize(len.div_ceil(64), 0);
         let count = changed(element.width(), base, new, &mut self.changed);
@@ -44,9 +46,10 @@ impl Coder {
             4 => self.sparse::<u32>(element, Pair { base, new }, options, out),
             _ => self.sparse::<u64>(element, Pair { base, new }, options, out),
         }
-        if out.len() - start > new.len() {
-            out.truncate(start);
-            raw(new, out);
+        if out.len() - start > new.len() / DENSE {
+            let end = out.len();
+            self.encode_whole(element, new, out);
+            keep_shorter(out, start, end);
         }
     }
 
@@ -156,8 +159,12 @@ fn sample<T: Word>(base: &[u8], octaves: &Octaves) -> Histogram {
     counts
 }
 
-/// Appends the form `raw`.
-fn raw(new: &[u8], out: &mut Vec<u8>) {
-    out.push(form::RAW);
-    out.extend_from_slice(new);
+/// Removes the longer one of two codes, the first of which starts at `start`, and the other at
+/// `end`.
+fn keep_shorter(out: &mut Vec<u8>, start: usize, end: usize) {
+    if out.len() - end < end - start {
+        out.drain(start..end);
+    } else {
+        out.truncate(end);
+    }
 }

@@ -9,6 +9,7 @@
 //! | 0 | same: nothing changed | no |
 //! | 1 | sparse in classes: ranks within classes of the base's octaves, and differences | yes |
 //! | 2 | sparse, portable: positions and differences of changed elements | for the values |
+//! | 4 | dense: all elements, in [planes](gradwire_bits::planes) | no |
 //! | 5 | raw: all elements | no |
 //!
 //! A part has no length of its own: the caller knows the number of elements and of bytes. All
@@ -18,6 +19,7 @@
 mod coder;
 mod cuts;
 mod decode;
+mod dense;
 mod elias;
 mod encode;
 mod segments;
@@ -39,6 +41,7 @@ mod form {
     pub(super) const SAME: u8 = 0;
     pub(super) const CLASSES: u8 = 1;
     pub(super) const PORTABLE: u8 = 2;
+    pub(super) const DENSE: u8 = 4;
     pub(super) const RAW: u8 = 5;
 }
 
