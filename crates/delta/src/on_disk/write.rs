@@ -5,6 +5,9 @@ use crate::safetensors::{Checkpoint, Layout};
 use crate::source::Nothing;
 use crate::{Error, RunId, Share, Sink, State, Summary, Target, Workers, hashes};
 
+/// The longest description of files that fits into a record.
+const LONGEST_LAYOUT: usize = 100 << 20;
+
 /// Writes the changes from checkpoint `old` to `new`, and the layout of the new files if it differs
 /// from that of the old ones. The run is named after the hash of `old`, so the same checkpoints give
 /// the same bytes; the versions are 0 and 1.
@@ -43,7 +46,7 @@ impl Pair<'_> {
         let options = DiffOptions { portable, absent: Absent::Remove, ..DiffOptions::default() };
         let mut diff = Diff::new(*old, &self.base, self.target, &options);
         if !old.layout().is_like(new.layout()) {
-            diff.layout(&bytes(new.layout()), sink)?;
+            diff.layout(&bytes(new.layout())?, sink)?;
         }
         diff.add(*old, *new, workers, sink)?;
         diff.finish(*old, workers, sink)
@@ -63,13 +66,20 @@ pub fn pack(
     let state = State::base(hashes(checkpoint, workers)?.into_iter().sum());
     let target = Target { run: RunId(state.hash.to_bytes()), version: 0 };
     let mut diff = Diff::snapshot(checkpoint, target, Share::WHOLE);
-    diff.layout(&bytes(checkpoint.layout()), sink)?;
+    diff.layout(&bytes(checkpoint.layout())?, sink)?;
     diff.add(&Nothing, checkpoint, workers, sink)?;
     diff.finish(&Nothing, workers, sink)
 }
 
-fn bytes(layout: &Layout) -> Vec<u8> {
+fn bytes(layout: &Layout) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     layout.write(&mut bytes);
-    bytes
+    if bytes.len() > LONGEST_LAYOUT {
+        return Err(Error::Layout(format!(
+            "names and shapes take {} bytes, but a stream has room for {LONGEST_LAYOUT}; use \
+             shorter names",
+            bytes.len()
+        )));
+    }
+    Ok(bytes)
 }

@@ -59,12 +59,7 @@ pub struct Measurement {
 ///
 /// # Panics
 /// If the receiver does not get the new weights.
-pub fn measure(
-    old: &Mirror,
-    new: &Mirror,
-    way: Way,
-    effort: Effort,
-) -> Result<Measurement, Error> {
+pub fn measure(old: &Mirror, new: &Mirror, way: Way, effort: Effort) -> Result<Measurement, Error> {
     let mut workers = Workers::new(way.threads);
     let mut receiver = Receiver::new(old.clone(), way.threads)?;
     let before = receiver.state();
