@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use crate::nightly;
 
 /// The targets other than the messages of compressors.
-const TARGETS: [&str; 3] = ["frames", "states", "kernels"];
+const TARGETS: [&str; 4] = ["frames", "states", "deltas", "kernels"];
 
-/// One fuzzing run: of frames, of state files, of the kernels, or of the messages of one
+/// One fuzzing run: of frames, of state files, of deltas, of the kernels, or of the messages of one
 /// compressor.
 #[derive(Clone)]
 struct Job {
@@ -108,7 +108,7 @@ fn fuzz(seconds: u64, jobs: Vec<Job>) -> Done {
     done.into_inner().expect("no worker panics")
 }
 
-/// All jobs: frames, states, kernels, and the messages of each compressor with seeds in the corpus.
+/// All jobs: frames, states, deltas, kernels, and the messages of each compressor with seeds in the corpus.
 fn all() -> Result<Vec<Job>, String> {
     let folder = home().join("corpus/messages");
     let entries =
@@ -129,7 +129,7 @@ fn chosen(all: Vec<Job>, names: &[String]) -> Result<Vec<Job>, String> {
         let job = all.iter().find(|job| job.name == *name);
         job.cloned().ok_or_else(|| {
             format!(
-                "unknown target '{name}'; use frames, states, kernels or the id of a compressor"
+                "unknown target '{name}'; use frames, states, deltas, kernels or the id of a compressor"
             )
         })
     };

@@ -7,8 +7,85 @@
 //!
 //! Weights are opaque integers of 1, 2, 4 or 8 bytes ([`ElementType`]): NaN, −0 and every other
 //! pattern of bits arrive as they were.
+//!
+//! A [`Sender`] keeps the weights that receivers hold and writes the changes to new ones. A
+//! [`Receiver`] stages them, which proves base and result and changes nothing, and then commits:
+//!
+//! ```
+//! use gradwire_delta::{
+//!     Buffer, DiffOptions, ElementType, Mirror, Receiver, RunId, Sender, Slices, Tensor,
+//! };
+//!
+//! let weight = Tensor::new("fc.weight", ElementType::Bf16, [2, 2])?;
+//! let base = Mirror::new([(weight.clone(), Buffer::from(&[0x80, 0x3f].repeat(4)[..]))])?;
+//! let mut sender = Sender::new(base.clone(), RunId::random(), DiffOptions::default(), 1)?;
+//! let mut receiver = Receiver::new(base, 1)?;
+//!
+//! let new = [0x80, 0x3f, 0x81, 0x3f, 0x80, 0x3f, 0x80, 0x3f];
+//! let mut stream = Vec::new();
+//! sender.diff(&Slices::new([(weight, &new[..])])?, &mut |frame| {
+//!     stream.extend_from_slice(frame);
+//!     Ok(())
+//! })?;
+//! let mut update = receiver.stage([&stream[..]])?;
+//! let state = receiver.commit(&mut update)?;
+//! assert_eq!(receiver.tensors().get("fc.weight"), Some(&new[..]));
+//! // It has arrived.
+//! assert_eq!(sender.commit()?, state);
+//! # Ok::<(), gradwire_delta::Error>(())
+//! ```
+//!
+//! The bytes are specified in `docs/format.md`.
 
+mod base_check;
+mod buffer;
+mod decode;
+mod diff;
 mod element;
+mod error;
+pub mod files;
+mod fold;
+pub mod folder;
+mod frame;
+mod hash;
+mod hasher;
+mod hashing;
+mod mirror;
+pub mod on_disk;
 pub mod part;
+mod pieces;
+mod plan;
+mod pool;
+mod receiver;
+mod record;
+mod redo;
+pub mod safetensors;
+mod sender;
+mod source;
+mod stage;
+mod state;
+pub mod survey;
+mod tensor;
+mod update;
+mod visit;
+mod workers;
 
+pub use buffer::Buffer;
+pub use diff::{Absent, DiffOptions, Summary, Target, write_delta, write_snapshot};
 pub use element::ElementType;
+pub use error::Error;
+pub use fold::fold;
+pub use frame::{End, FrameReader, Header, Kind, Share, Sink, check_ending};
+pub use hash::StateHash;
+pub use hasher::TensorHasher;
+pub use hashing::hashes;
+pub use mirror::Mirror;
+pub use receiver::Receiver;
+pub use sender::Sender;
+pub use source::{Slices, SlicesMut, Source, Tensors, order_of};
+pub use stage::{StageOptions, stage};
+pub use state::{RunId, State};
+pub use survey::Survey;
+pub use tensor::Tensor;
+pub use update::{Patch, Update};
+pub use workers::Workers;

@@ -4,6 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::several::{adds, bins, fills, lookups, run_places, states, streams, tags, thin};
+use super::versions::{octaves, ranks, versions};
 use super::{Input, Output};
 use crate::group_writer::{GROUP_BITS, GroupWriter, ROOM};
 use crate::kernels::*;
@@ -755,4 +756,59 @@ pub const KERNELS: &[(&str, Case)] = &[
         output.bits(bits.flat_map(|bits| [bits as u32, (bits >> 32) as u32]));
     }),
     ("expanded_len", |input, output| output.wide(zero_run::decoded_len(&input.bytes()) as f64)),
+    ("state_hash", |input, output| {
+        let seed = u64::from(input.word(3)) << 32 | u64::from(input.word(2));
+        for first in [0, u64::from(input.word(1)) << 20] {
+            let sums = state_hash(&input.bytes(), first, seed);
+            sums.iter().for_each(|&sum| output.bits([sum as u32, (sum >> 32) as u32]));
+        }
+    }),
+    ("state_term", |input, output| {
+        let seed = u64::from(input.word(3)) << 32 | u64::from(input.word(2));
+        let terms = state_term(seed, u64::from(input.word(1)), u64::from(input.word(0)));
+        terms.iter().for_each(|&term| output.bits([term as u32, (term >> 32) as u32]));
+    }),
+    ("changed", |input, output| {
+        for width in [1, 2, 4, 8] {
+            let (base, new) = versions(input, width);
+            let mut bits = input.elements(input.len.div_ceil(64), |_| 9u64);
+            output.bits([changed(width, &base, &new, &mut bits) as u32]);
+            output.words(&bits);
+        }
+    }),
+    ("scatter", |input, output| {
+        for width in [1, 2, 4, 8] {
+            let (mut base, new) = versions(input, width);
+            let positions: Vec<u32> = (0..input.len as u32).rev().step_by(3).collect();
+            scatter(width, &positions, &new[..width * positions.len()], &mut base);
+            output.bits(base.iter().copied());
+        }
+    }),
+    ("class_counts", |input, output| {
+        for octaves in octaves(input) {
+            let (base, _) = versions(input, octaves.width);
+            let mut counts = input.elements(input.len.div_ceil(64), |_| 9u64);
+            output.bits(class_counts(&octaves, &base, &mut counts));
+            output.words(&counts);
+        }
+    }),
+    ("class_ranks", |input, output| {
+        for octaves in octaves(input) {
+            let (ranks, ..) = ranks(input, &octaves);
+            output.bits(ranks.sizes.into_iter().chain(ranks.next));
+            output.bits(ranks.ranks.into_iter().chain(ranks.places));
+        }
+    }),
+    ("class_places", |input, output| {
+        for octaves in octaves(input) {
+            let (ranks, base, changed) = ranks(input, &octaves);
+            let mut counts = input.elements(input.len.div_ceil(64), |_| 9u64);
+            class_counts(&octaves, &base, &mut counts);
+            let ranked = Ranked { ranks: &ranks.ranks, ends: ranks.next };
+            let mut back = input.elements(counts.len(), |_| 9u64);
+            class_places(&octaves, &base, &counts, ranked, &mut back);
+            assert_eq!(*back, *changed, "the ranks are those of the changed elements");
+            output.words(&back);
+        }
+    }),
 ];
