@@ -17,31 +17,36 @@ import gradwire.delta as delta
 
 @CheckpointEngineRegistry.register("gradwire")
 class DeltaCheckpointEngine(CheckpointEngine):
-    """`base` is the checkpoint that the rollout engines load; `rollout_dtype` is its element type."""
+    """`base` is the checkpoint that the rollout engines load; `rollout_dtype` is its element type.
+
+    verl sets `is_master` on rank 0 of the actor, and `bucket_size`, which deltas do not need.
+    """
 
     def __init__(self, bucket_size, base, folder, rollout_dtype=torch.bfloat16, is_master=False):
         self.base, self.dtype, self.is_master = base, rollout_dtype, is_master
         self.folder = delta.Folder(folder)
         self.sender = self.receiver = None
+        # The names of tensors that changed since the engine last loaded all.
+        self.changed = set()
 
     def prepare(self):
         """Nothing: no buffers are registered with a network."""
 
     @classmethod
     def build_topology(cls, actor_wg_world_size, rollout_world_size, metadata):
-        """No process group: the arguments of `init_process_group` for each worker."""
-        return {"rank": list(range(actor_wg_world_size))}, {"rank": [None] * rollout_world_size}
+        """No process group, so no arguments for `init_process_group`."""
+        return {}, {}
 
-    def init_process_group(self, rank):
-        """`rank` is the rank among the actor's workers, None for rollout workers."""
-        self.rank = rank
+    def init_process_group(self):
+        """Nothing: the folder connects actor and rollout."""
 
     def finalize(self):
-        """Nothing to free between steps: sender and receiver keep their copy of the model."""
+        """verl calls this after all workers have loaded the weights."""
+        self.changed.clear()
 
     async def send_weights(self, weights, global_steps=None):
         """Publishes one version. All ranks iterate, since gathering a weight is collective."""
-        if self.rank:
+        if not self.is_master:
             for _ in weights:
                 pass
             return None
@@ -53,10 +58,12 @@ class DeltaCheckpointEngine(CheckpointEngine):
         return {"checkpoint_engine/payload_mbytes": sent / (1 << 20)}
 
     async def receive_weights(self, global_steps=None):
-        """Yields the tensors that changed; the version advances when the engine has taken them."""
+        """Takes all new versions, and yields the tensors that changed; after a failure again."""
         if self.receiver is None:
             self.receiver = delta.Receiver(self.base, threads=8)
         for update in self.receiver.updates(self.folder):
-            for name, tensor in update.tensors():
-                yield name, tensor
+            self.changed.update(name for name, _, _ in update.patches())
             update.commit()
+        for name, tensor in self.receiver.tensors():
+            if name in self.changed:
+                yield name, tensor

@@ -38,7 +38,7 @@ class DeltaWorker:
         self.delta_update = next(iter(self.delta_receiver.updates(delta.Folder(folder))), None)
         if self.delta_update is None:
             return None
-        torch.save([patch for patch in patches(self.delta_update)], STAGED)
+        torch.save(list(patches(self.delta_update)), STAGED)
         return [self.delta_update.version]
 
     def commit_weights(self):
@@ -59,13 +59,11 @@ class DeltaWorker:
 
 def patches(update):
     """The fields of a CheckpointWeightPatch for each tensor that changes."""
-    whole = dict(update.tensors())
-    for name, positions, values in update.patches():
-        shape, dtype = tuple(whole[name].shape), values.dtype
-        if dtype.is_floating_point and not values.isnan().any():
-            yield name, shape, dtype, values, positions
+    for (name, positions, values), (_, whole) in zip(update.patches(), update.tensors(), strict=True):
+        if values.is_floating_point() and not values.isnan().any():
+            yield name, tuple(whole.shape), values.dtype, values, positions
         else:
-            yield name, shape, dtype, whole[name].flatten(), None
+            yield name, tuple(whole.shape), values.dtype, whole.flatten(), None
 
 
 def follow(collective_rpc, base, folder):
