@@ -14,10 +14,13 @@ import asyncio
 import itertools
 import json
 import math
+import shutil
 import types
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 WIDTH, VOCABULARY = 32, 48
@@ -317,6 +320,55 @@ class VerlManager:
         if fails:
             raise RuntimeError("out of memory")
         model.load_weights(bucket)
+
+
+# slime
+
+
+class SlimeEngine:
+    """Two ranks of SGLang on a machine, with slime's /pull_weights for whole checkpoints."""
+
+    def __init__(self, weights, local_checkpoint_dir, source_dir, pre_read_hook):
+        self.local, self.source, self.hook = Path(local_checkpoint_dir), Path(source_dir), pre_read_hook
+        self.models = [EngineModel(weights, rank, 2) for rank in range(2)]
+
+    def pull_weights(self, target_version):
+        for _ in self.models:
+            self.hook(str(self.source), target_version)
+            version_dir = self.source / f"weight_v{target_version:06d}"
+            if not version_dir.is_dir():
+                raise FileNotFoundError(f"published weight version missing: {version_dir}")
+            shutil.rmtree(self.local, ignore_errors=True)
+            shutil.copytree(version_dir, self.local)
+
+    def update_weights_from_disk(self, model_path, load_format=None, weight_version=None):
+        assert (Path(model_path) / "config.json").is_file()
+        for path in Path(model_path).glob("*.safetensors"):
+            for model in self.models:
+                model.load_weights(load_file(path).items())
+
+
+class SlimeTrainer:
+    """The calls of slime's full weight update by disk, on two ranks."""
+
+    def __init__(self, disk_dir, post_write_hook, monkeypatch):
+        self.args = types.SimpleNamespace(update_weight_disk_dir=str(disk_dir))
+        self.hook, self.monkeypatch, self.weight_version = post_write_hook, monkeypatch, 0
+
+    def update_weights(self, weights, engine):
+        self.weight_version += 1
+        version_dir = Path(self.args.update_weight_disk_dir) / f"weight_v{self.weight_version:06d}"
+        version_dir.mkdir(parents=True)
+        names = sorted(weights)
+        for at, part in enumerate((names[::2], names[1::2])):
+            save_file({name: weights[name] for name in part}, version_dir / f"model-{at}.safetensors")
+        for rank in (1, 0):
+            self.monkeypatch.setattr(torch.distributed, "get_rank", lambda: rank)
+            self.hook(self.args, str(version_dir), [engine])
+        if engine is not None:
+            engine.pull_weights(self.weight_version)
+            engine.update_weights_from_disk(model_path=str(engine.local), weight_version=str(self.weight_version))
+        shutil.rmtree(version_dir)
 
 
 def module(name, **contents):

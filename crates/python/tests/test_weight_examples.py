@@ -3,6 +3,7 @@
 import importlib
 import multiprocessing
 import runpy
+import shutil
 import sys
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def base(tmp_path):
     folder = tmp_path / "base"
     folder.mkdir()
     save_file(engines.checkpoint(), folder / "model.safetensors")
+    (folder / "config.json").write_text("{}")
     return str(folder)
 
 
@@ -235,6 +237,32 @@ def test_verl_ships_each_step(example, base, tmp_path):
     trainer.step()
     metrics = follow()
     assert 0 < metrics["checkpoint_engine/payload_mbytes"] < sum(one.nbytes for one in start.values()) / 2**20
+
+
+def test_slime_ships_each_checkpoint(example, base, tmp_path, monkeypatch):
+    monkeypatch.setenv("GRADWIRE_BASE", base)
+    monkeypatch.setenv("GRADWIRE_FOLDER", str(tmp_path / "run"))
+    hooks, trainer, engine = example("slime_hooks"), engines.Trainer(engines.checkpoint()), []
+    updater = engines.SlimeTrainer(tmp_path / "trainer", hooks.publish, monkeypatch)
+
+    def restart():
+        shutil.rmtree(tmp_path / "engine", ignore_errors=True)
+        engine[:] = [
+            engines.SlimeEngine(engines.checkpoint(), tmp_path / "local", tmp_path / "engine", hooks.fetch)
+        ]
+
+    def step():
+        trainer.step()
+        updater.update_weights(trainer.weights(), None)
+
+    restart()
+    three_steps_a_missed_one_and_a_restart(
+        step,
+        lambda: updater.update_weights(trainer.weights(), engine[0]),
+        restart,
+        lambda: engine[0].models,
+        trainer.weights,
+    )
 
 
 @pytest.mark.parametrize("steps", [4])
