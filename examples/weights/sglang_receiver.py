@@ -33,7 +33,7 @@ class Follower:
         return self.receiver.version
 
     def load(self, update):
-        """Loads the tensors that changed. SGLang's loader fuses them and slices them for each rank."""
+        """Loads the tensors that changed; SGLang's loader fuses and slices them for each rank."""
         self.check(self.engine.begin_weight_update())
         try:
             for tensors in chunks(update.tensors(), self.chunk):

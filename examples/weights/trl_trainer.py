@@ -53,7 +53,7 @@ class DeltaClient(VLLMClient):
 
 
 def use_deltas(base, folder):
-    """Makes every GRPOTrainer of this process ship deltas. `base` is the checkpoint in bfloat16 with
-    which trainer and server start."""
+    """Makes every GRPOTrainer of this process ship deltas. `base` is the checkpoint in bfloat16
+    with which trainer and server start."""
     DeltaClient.base, DeltaClient.folder = str(base), str(folder)
     generation.VLLMClient = DeltaClient

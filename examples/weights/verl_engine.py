@@ -5,8 +5,8 @@
     +actor_rollout_ref.rollout.checkpoint_engine.engine_kwargs.gradwire.base=/models/base
     +actor_rollout_ref.rollout.checkpoint_engine.engine_kwargs.gradwire.folder=/shared/run7
 
-Actor and rollout share the folder, no network of GPUs. Each rollout worker keeps a copy of the model
-in main memory. Written for verl 0.9.1.
+Actor and rollout share the folder, no network of GPUs. Each rollout worker keeps a copy of the
+model in main memory. Written for verl 0.9.1.
 """
 
 import torch

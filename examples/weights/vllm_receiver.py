@@ -1,7 +1,8 @@
 """Brings the weights of vLLM engines up to date with a folder of deltas.
 
     llm = vllm.LLM("/models/base", worker_extension_cls="vllm_receiver.DeltaWorker")
-    if vllm_receiver.follow(llm.collective_rpc, "/models/base", "/shared/run7"):  # before each batch
+    # Before each batch:
+    if vllm_receiver.follow(llm.collective_rpc, "/models/base", "/shared/run7"):
         llm.reset_prefix_cache()
 
 With a server, start `vllm serve /models/base --worker-extension-cls vllm_receiver.DeltaWorker` with
