@@ -8,7 +8,46 @@
 //! Weights are opaque integers of 1, 2, 4 or 8 bytes ([`ElementType`]): NaN, −0 and every other
 //! pattern of bits arrive as they were.
 
+mod base_check;
+mod buffer;
+mod decode;
+mod diff;
 mod element;
+mod error;
+pub mod files;
+mod frame;
+mod hash;
+mod hashing;
+mod mirror;
 pub mod part;
+mod pieces;
+mod plan;
+mod pool;
+mod receiver;
+mod record;
+mod redo;
+pub mod safetensors;
+mod sender;
+mod source;
+mod stage;
+mod state;
+mod tensor;
+mod update;
+mod workers;
 
+pub use buffer::Buffer;
+pub use diff::{Absent, DiffOptions, Summary, Target, write_delta, write_snapshot};
 pub use element::ElementType;
+pub use error::Error;
+pub use frame::{End, FrameReader, Header, Kind, Share, Sink, check_ending};
+pub use hash::{StateHash, TensorHasher};
+pub use hashing::hashes;
+pub use mirror::Mirror;
+pub use receiver::Receiver;
+pub use sender::Sender;
+pub use source::{Slices, SlicesMut, Source, Tensors, order_of};
+pub use stage::{StageOptions, stage};
+pub use state::{RunId, State};
+pub use tensor::Tensor;
+pub use update::{Patch, Update};
+pub use workers::Workers;

@@ -48,6 +48,7 @@ mod separate;
 mod sign;
 mod single_bits;
 mod spread;
+mod state_hash;
 mod states;
 mod table;
 #[allow(unsafe_code)]
@@ -97,6 +98,7 @@ pub use separate::{put_back, separate};
 pub use sign::{sign_add, sign_bits, sign_residual, signs};
 pub use single_bits::{pack_bits, unpack_bits};
 pub use spread::{SHARING, spread};
+pub use state_hash::{state_hash, state_term};
 pub(crate) use states::{Entries, Entry, Transition, decode_states, encode_states};
 pub use table::{Table, looked_up, stochastic_entries};
 pub use tagged::{TAGS, pack_tagged, pack_tags, tagged_len, unpack_tagged, unpack_tags};

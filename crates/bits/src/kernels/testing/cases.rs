@@ -647,4 +647,16 @@ pub const KERNELS: &[(&str, Case)] = &[
         output.bits(bits.flat_map(|bits| [bits as u32, (bits >> 32) as u32]));
     }),
     ("expanded_len", |input, output| output.wide(zero_run::decoded_len(&input.bytes()) as f64)),
+    ("state_hash", |input, output| {
+        let seed = u64::from(input.word(3)) << 32 | u64::from(input.word(2));
+        for first in [0, u64::from(input.word(1)) << 20] {
+            let sums = state_hash(&input.bytes(), first, seed);
+            sums.iter().for_each(|&sum| output.bits([sum as u32, (sum >> 32) as u32]));
+        }
+    }),
+    ("state_term", |input, output| {
+        let seed = u64::from(input.word(3)) << 32 | u64::from(input.word(2));
+        let terms = state_term(seed, u64::from(input.word(1)), u64::from(input.word(0)));
+        terms.iter().for_each(|&term| output.bits([term as u32, (term >> 32) as u32]));
+    }),
 ];

@@ -1,0 +1,63 @@
+//! Elements as unsigned integers, and the differences of their bit patterns.
+
+/// An unsigned integer as wide as an element.
+pub(super) trait Word: Copy + PartialEq + 'static {
+    /// Bytes of an element.
+    const BYTES: usize;
+
+    /// The elements of little-endian bytes.
+    fn all(bytes: &[u8]) -> impl Iterator<Item = Self>;
+
+    /// One of these elements.
+    fn at(bytes: &[u8], index: usize) -> Self;
+
+    /// Appends its bytes.
+    fn push(self, out: &mut Vec<u8>);
+
+    /// The difference `new` − `base` modulo 2^bits: 0 if they are equal, then 1 for −1, 2 for 1, 3
+    /// for −2 and so on.
+    fn zigzag(base: Self, new: Self) -> u64;
+
+    /// The element with this difference from `self`; `None` if the difference is 0, or has more
+    /// bits than an element.
+    fn changed(self, zigzag: u64) -> Option<Self>;
+}
+
+macro_rules! word {
+    ($unsigned:ty, $signed:ty) => {
+        impl Word for $unsigned {
+            const BYTES: usize = size_of::<Self>();
+
+            fn all(bytes: &[u8]) -> impl Iterator<Item = Self> {
+                bytes.as_chunks().0.iter().map(|bytes| Self::from_le_bytes(*bytes))
+            }
+
+            #[inline(always)]
+            fn at(bytes: &[u8], index: usize) -> Self {
+                Self::from_le_bytes(bytes.as_chunks().0[index])
+            }
+
+            #[inline(always)]
+            fn push(self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+
+            #[inline(always)]
+            fn zigzag(base: Self, new: Self) -> u64 {
+                let difference = new.wrapping_sub(base) as $signed;
+                u64::from((difference << 1 ^ difference >> (Self::BITS - 1)) as Self)
+            }
+
+            #[inline(always)]
+            fn changed(self, zigzag: u64) -> Option<Self> {
+                let zigzag = Self::try_from(zigzag).ok().filter(|&zigzag| zigzag != 0)?;
+                Some(self.wrapping_add(zigzag >> 1 ^ (zigzag & 1).wrapping_neg()))
+            }
+        }
+    };
+}
+
+word!(u8, i8);
+word!(u16, i16);
+word!(u32, i32);
+word!(u64, i64);

@@ -1,0 +1,148 @@
+//! Tensors that a stream brings whole, gathered part by part.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use crate::hash::TensorHasher;
+use crate::part::PART;
+use crate::update::Added;
+use crate::{Buffer, ElementType, Error, StateHash, Tensor};
+
+/// A new tensor, or some rows of one.
+#[derive(Debug)]
+struct Piece {
+    tensor: Tensor,
+    hasher: TensorHasher,
+    hash: StateHash,
+    buffer: Buffer,
+    /// Which parts have come.
+    has: Vec<bool>,
+}
+
+/// All new tensors of an update.
+#[derive(Debug)]
+pub(crate) struct Pieces {
+    all: Vec<Piece>,
+    numbers: BTreeMap<(String, u64), usize>,
+    bytes: u64,
+}
+
+/// Where a part of a piece goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) piece: usize,
+    pub(crate) part: usize,
+}
+
+/// A part of a piece that a thread writes.
+#[derive(Debug)]
+pub(crate) struct Slot<'a> {
+    pub(crate) element: ElementType,
+    pub(crate) hasher: TensorHasher,
+    /// The first element.
+    pub(crate) first: usize,
+    pub(crate) bytes: Mutex<&'a mut [u8]>,
+}
+
+impl Pieces {
+    pub(crate) fn new() -> Self {
+        Self { all: Vec::new(), numbers: BTreeMap::new(), bytes: 0 }
+    }
+
+    /// The number of the piece for this tensor, which is made if it is new. All pieces together
+    /// hold at most `limit` bytes.
+    pub(crate) fn open(&mut self, tensor: Tensor, limit: u64) -> Result<usize, Error> {
+        let key = (tensor.name().to_owned(), tensor.rows().start);
+        if let Some(&number) = self.numbers.get(&key) {
+            if self.all[number].tensor != tensor {
+                return Err(Error::Twice { name: key.0 });
+            }
+            return Ok(number);
+        }
+        self.bytes = self.bytes.saturating_add(tensor.byte_len() as u64);
+        if self.bytes > limit {
+            return Err(Error::TooLarge { limit });
+        }
+        let hasher = TensorHasher::new(&tensor);
+        self.all.push(Piece {
+            hash: hasher.existence(),
+            hasher,
+            buffer: Buffer::zeros(tensor.byte_len()),
+            has: vec![false; tensor.elements().div_ceil(PART)],
+            tensor,
+        });
+        self.numbers.insert(key, self.all.len() - 1);
+        Ok(self.all.len() - 1)
+    }
+
+    pub(crate) fn add_hash(&mut self, number: usize, hash: StateHash) {
+        self.all[number].hash += hash;
+    }
+
+    /// Notes that a part has come.
+    pub(crate) fn claim(&mut self, place: Place) -> Result<(), Error> {
+        let piece = &mut self.all[place.piece];
+        match piece.has.get_mut(place.part) {
+            Some(has) if !*has => *has = true,
+            Some(_) => return Err(Error::Twice { name: piece.tensor.name().to_owned() }),
+            None => return Err(Error::Damaged("a record has parts behind the end of its tensor")),
+        }
+        Ok(())
+    }
+
+    /// Different parts to write, in the order of `places`.
+    pub(crate) fn slots(&mut self, places: &[Place]) -> Vec<Slot<'_>> {
+        let mut order: Vec<usize> = (0..places.len()).collect();
+        order.sort_by_key(|&index| places[index]);
+        let mut sorted = Vec::with_capacity(places.len());
+        let mut wanted = order.iter().peekable();
+        for (number, piece) in self.all.iter_mut().enumerate() {
+            let bytes = PART * piece.tensor.element().width();
+            let mut chunks = piece.buffer.chunks_mut(bytes).enumerate();
+            while let Some(&index) = wanted.next_if(|&&index| places[index].piece == number) {
+                let chunk = chunks.find(|(part, _)| *part == places[index].part);
+                let (part, bytes) = chunk.expect("a claimed part is there");
+                let (element, hasher) = (piece.tensor.element(), piece.hasher);
+                let bytes = Mutex::new(bytes);
+                sorted.push((index, Slot { element, hasher, first: part * PART, bytes }));
+            }
+        }
+        sorted.sort_by_key(|(index, _)| *index);
+        sorted.into_iter().map(|(_, slot)| slot).collect()
+    }
+
+    /// All tensors; rows that follow each other are joined.
+    pub(crate) fn finish(self) -> Result<Vec<Added>, Error> {
+        let mut all = self.all;
+        all.sort_by(|a, b| a.tensor.key().cmp(&b.tensor.key()));
+        let mut added: Vec<Added> = Vec::with_capacity(all.len());
+        for piece in all {
+            if piece.has.contains(&false) {
+                return Err(Error::Damaged("parts of a tensor are missing"));
+            }
+            match added.last_mut() {
+                Some(last) if last.tensor.name() == piece.tensor.name() => join(last, piece)?,
+                _ => added.push(Added {
+                    tensor: piece.tensor,
+                    buffer: piece.buffer,
+                    hash: piece.hash,
+                }),
+            }
+        }
+        Ok(added)
+    }
+}
+
+/// Adds the next rows of a tensor.
+fn join(tensor: &mut Added, next: Piece) -> Result<(), Error> {
+    let (rows, more) = (tensor.tensor.rows(), next.tensor.rows());
+    if !tensor.tensor.has_layout_of(&next.tensor) || rows.end != more.start {
+        return Err(Error::Damaged("the rows of a tensor do not follow each other"));
+    }
+    let (element, shape) = (next.tensor.element(), next.tensor.shape());
+    let name = next.tensor.name();
+    tensor.tensor = Tensor::shard(name, element, shape, rows.start..more.end)?;
+    tensor.buffer.extend(&next.buffer);
+    tensor.hash += next.hash;
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! From records to parts that threads decode.
+
+use crate::part::PART;
+use crate::pieces::{Pieces, Place};
+use crate::record::{Check, Parts, Record, Reference};
+use crate::source::find;
+use crate::{ElementType, Error, Source, Tensor};
+
+/// The parts of a batch of records.
+#[derive(Debug, Default)]
+pub(crate) struct Plan<'a> {
+    pub(crate) tasks: Vec<Task<'a>>,
+    pub(crate) records: Vec<Planned>,
+    /// Where the tasks of new tensors write, in order.
+    pub(crate) places: Vec<Place>,
+}
+
+/// A part to decode.
+#[derive(Debug)]
+pub(crate) enum Task<'a> {
+    /// Elements of a tensor of the base.
+    Part { rows: Rows, bytes: &'a [u8] },
+    /// Small tensors of the base, as one part.
+    Pool { element: ElementType, tensors: Vec<Rows>, bytes: &'a [u8] },
+    /// Elements of a new tensor; `place` is the number among [`Plan::places`].
+    Written { place: usize, bytes: &'a [u8] },
+}
+
+/// A record, for which `tasks` tasks were made.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    pub(crate) tasks: usize,
+    pub(crate) check: Check,
+    /// The name of the tensor, or of the first tensor of a pool.
+    pub(crate) name: String,
+    /// The new tensor.
+    pub(crate) piece: Option<usize>,
+}
+
+/// Makes tasks of records, and keeps account of what they cover.
+pub(crate) struct Planner<'a> {
+    base: &'a dyn Source,
+    /// The number of elements of each tensor of the base that records have covered.
+    covered: Vec<usize>,
+    pub(crate) pieces: Pieces,
+    pub(crate) removed: Vec<usize>,
+}
+
+impl<'a> Planner<'a> {
+    pub(crate) fn new(base: &'a dyn Source) -> Self {
+        let covered = vec![0; base.tensors().len()];
+        Self { base, covered, pieces: Pieces::new(), removed: Vec::new() }
+    }
+
+    /// Adds the tasks of a record.
+    pub(crate) fn add<'b>(
+        &mut self,
+        record: Record<'b>,
+        limit: u64,
+        plan: &mut Plan<'b>,
+    ) -> Result<(), Error> {
+        let before = plan.tasks.len();
+        let (check, name, piece) = match record {
+            Record::Changed { tensor, first_part, check, parts } => {
+                let rows = self.resolve(&tensor)?;
+                self.add_changed(&rows, first_part, &parts, plan)?;
+                (check, self.name(rows.tensor), None)
+            }
+            Record::Pool { element, tensors, check, part } => {
+                let tensors = self.resolve_pool(element, &tensors)?;
+                let name = tensors.first().map_or_else(String::new, |rows| self.name(rows.tensor));
+                plan.tasks.push(Task::Pool { element, tensors, bytes: part });
+                (check, name, None)
+            }
+            Record::Written { tensor, first_part, check, parts } => {
+                let name = tensor.name().to_owned();
+                let piece = self.add_written(tensor, first_part, &parts, limit, plan)?;
+                (check, name, Some(piece))
+            }
+            Record::Removed { tensor } => {
+                self.removed.push(self.resolve(&tensor)?.tensor);
+                return Ok(());
+            }
+        };
+        plan.records.push(Planned { tasks: plan.tasks.len() - before, check, name, piece });
+        Ok(())
+    }
+
+    fn name(&self, index: usize) -> String {
+        self.base.tensors()[index].name().to_owned()
+    }
+
+    fn add_changed<'b>(
+        &mut self,
+        rows: &Rows,
+        first_part: u64,
+        parts: &Parts<'b>,
+        plan: &mut Plan<'b>,
+    ) -> Result<(), Error> {
+        let lens = part_lens(rows.len, first_part, parts.len())?;
+        for ((first, len), bytes) in lens.zip(parts.iter()) {
+            self.cover(rows.tensor, len)?;
+            if !bytes.is_empty() {
+                let rows = Rows { tensor: rows.tensor, first: rows.first + first, len };
+                plan.tasks.push(Task::Part { rows, bytes });
+            }
+        }
+        Ok(())
+    }
+
+    fn add_written<'b>(
+        &mut self,
+        tensor: Tensor,
+        first_part: u64,
+        parts: &Parts<'b>,
+        limit: u64,
+        plan: &mut Plan<'b>,
+    ) -> Result<usize, Error> {
+        let lens = part_lens(tensor.elements(), first_part, parts.len())?;
+        let piece = self.pieces.open(tensor, limit)?;
+        for ((first, _), bytes) in lens.zip(parts.iter()) {
+            let place = Place { piece, part: first / PART };
+            self.pieces.claim(place)?;
+            plan.tasks.push(Task::Written { place: plan.places.len(), bytes });
+            plan.places.push(place);
+        }
+        Ok(piece)
+    }
+
+    fn resolve(&self, reference: &Reference<'_>) -> Result<Rows, Error> {
+        let tensors = self.base.tensors();
+        let unknown = |name: String| Error::Unknown { name };
+        match reference {
+            Reference::Index(index) => {
+                let index = usize::try_from(*index).ok().filter(|&index| index < tensors.len());
+                let index = index.ok_or_else(|| unknown(format!("{reference:?}")))?;
+                Ok(Rows { tensor: index, first: 0, len: tensors[index].elements() })
+            }
+            Reference::Named(name, rows) => {
+                let unknown = || unknown(format!("{name} rows {rows:?}"));
+                let index = find(tensors, name, rows).ok_or_else(unknown)?;
+                let holder = &tensors[index];
+                let (element, shape) = (holder.element(), holder.shape());
+                let shard = Tensor::shard(*name, element, shape, rows.clone())?;
+                let first = (shard.first_element() - holder.first_element()) as usize;
+                Ok(Rows { tensor: index, first, len: shard.elements() })
+            }
+        }
+    }
+
+    /// The tensors of a pool: of one type, and together a part at most.
+    fn resolve_pool(
+        &mut self,
+        element: ElementType,
+        references: &[Reference<'_>],
+    ) -> Result<Vec<Rows>, Error> {
+        let mut sum = 0usize;
+        let mut tensors = Vec::with_capacity(references.len());
+        for reference in references {
+            let rows = self.resolve(reference)?;
+            sum = sum.saturating_add(rows.len);
+            if self.base.tensors()[rows.tensor].element() != element || sum > PART {
+                return Err(Error::Damaged("a pool has tensors that do not belong there"));
+            }
+            self.cover(rows.tensor, rows.len)?;
+            tensors.push(rows);
+        }
+        Ok(tensors)
+    }
+
+    /// Refuses a second record for the same elements, before it costs memory.
+    fn cover(&mut self, tensor: usize, len: usize) -> Result<(), Error> {
+        self.covered[tensor] += len;
+        if self.covered[tensor] > self.base.tensors()[tensor].elements() {
+            return Err(Error::Twice { name: self.name(tensor) });
+        }
+        Ok(())
+    }
+}
+
+/// Consecutive elements of a tensor of the base.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rows {
+    pub(crate) tensor: usize,
+    pub(crate) first: usize,
+    pub(crate) len: usize,
+}
+
+/// First element and number of elements of `count` parts from `first_part` on, of `elements`
+/// elements.
+fn part_lens(
+    elements: usize,
+    first_part: u64,
+    count: usize,
+) -> Result<impl Iterator<Item = (usize, usize)>, Error> {
+    let all = elements.div_ceil(PART);
+    let first_part = usize::try_from(first_part).unwrap_or(usize::MAX);
+    if first_part.saturating_add(count) > all {
+        return Err(Error::Damaged("a record has parts behind the end of its tensor"));
+    }
+    let first = (first_part..first_part + count).map(|part| part * PART);
+    Ok(first.map(move |first| (first, PART.min(elements - first))))
+}

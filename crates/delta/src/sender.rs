@@ -1,0 +1,150 @@
+//! The sending end.
+
+use crate::diff::{Diff, DiffOptions, Summary, Target, write_snapshot};
+use crate::frame::Sink;
+use crate::workers::Workers;
+use crate::{Error, Mirror, Receiver, RunId, Source, State};
+
+/// Keeps the weights that receivers hold, and writes the changes to new ones.
+///
+/// An update is written by [`diff`](Sender::diff), or by [`begin`](Sender::begin),
+/// [`add`](Sender::add) and [`finish`](Sender::finish) for tensors that come one by one. The kept
+/// weights advance with [`commit`](Sender::commit), when the update has arrived.
+#[derive(Debug)]
+pub struct Sender {
+    receiver: Receiver<Mirror>,
+    run: RunId,
+    options: DiffOptions,
+    workers: Workers,
+    open: Option<Diff>,
+    /// The written stream.
+    stream: Vec<u8>,
+    is_complete: bool,
+}
+
+impl Sender {
+    /// Starts from a base model that the receivers hold: version 0 of `run`.
+    ///
+    /// # Errors
+    /// None for tensors in memory.
+    pub fn new(
+        base: Mirror,
+        run: RunId,
+        options: DiffOptions,
+        threads: usize,
+    ) -> Result<Self, Error> {
+        Ok(Self::resume(Receiver::new(base, threads)?.with_version(run, 0), options, threads))
+    }
+
+    /// Continues from weights that were received; a new run starts if they belong to none.
+    pub fn resume(receiver: Receiver<Mirror>, options: DiffOptions, threads: usize) -> Self {
+        let run = receiver.state().run.unwrap_or_else(RunId::random);
+        let version = receiver.state().version;
+        Self {
+            receiver: receiver.with_version(run, version),
+            run,
+            options,
+            workers: Workers::new(threads),
+            open: None,
+            stream: Vec::new(),
+            is_complete: false,
+        }
+    }
+
+    /// The weights that the receivers hold.
+    pub fn state(&self) -> State {
+        self.receiver.state()
+    }
+
+    /// The tensors that the receivers hold.
+    pub fn tensors(&self) -> &Mirror {
+        self.receiver.tensors()
+    }
+
+    /// Writes the update to the weights `new`, all at once.
+    ///
+    /// # Errors
+    /// If an update is neither committed nor rolled back, tensors are missing, or the sink fails.
+    /// After an error roll back.
+    pub fn diff(&mut self, new: &dyn Source, sink: &mut Sink<'_>) -> Result<Summary, Error> {
+        self.begin()?;
+        self.add(new, sink)?;
+        self.finish(sink)
+    }
+
+    /// Begins an update.
+    ///
+    /// # Errors
+    /// If another one is neither committed nor rolled back.
+    pub fn begin(&mut self) -> Result<(), Error> {
+        if self.open.is_some() || self.is_complete {
+            return Err(Error::Pending);
+        }
+        let state = self.state();
+        let target = Target { run: self.run, version: state.version + 1 };
+        self.open = Some(Diff::new(self.receiver.tensors(), &state, target, &self.options));
+        self.stream.clear();
+        Ok(())
+    }
+
+    /// Writes some tensors of the new weights. The order of tensors decides the order of records.
+    ///
+    /// # Errors
+    /// If no update has begun, a tensor is given twice, or the sink fails. After an error roll
+    /// back.
+    pub fn add(&mut self, new: &dyn Source, sink: &mut Sink<'_>) -> Result<(), Error> {
+        let Self { receiver, workers, open, stream, .. } = self;
+        let diff = open.as_mut().ok_or(Error::NothingPending)?;
+        diff.add(receiver.tensors(), new, workers, &mut |frame| {
+            stream.extend_from_slice(frame);
+            sink(frame)
+        })
+    }
+
+    /// Ends the update.
+    ///
+    /// # Errors
+    /// If no update has begun, tensors are missing, or the sink fails. After an error roll back.
+    pub fn finish(&mut self, sink: &mut Sink<'_>) -> Result<Summary, Error> {
+        let diff = self.open.take().ok_or(Error::NothingPending)?;
+        let Self { receiver, workers, stream, .. } = self;
+        let summary = diff.finish(receiver.tensors(), workers, &mut |frame| {
+            stream.extend_from_slice(frame);
+            sink(frame)
+        })?;
+        self.is_complete = true;
+        Ok(summary)
+    }
+
+    /// Advances the kept weights by the written update, which is decoded and proven first as a
+    /// receiver does.
+    ///
+    /// # Errors
+    /// If there is no complete update.
+    pub fn commit(&mut self) -> Result<State, Error> {
+        if !self.is_complete {
+            return Err(Error::NothingPending);
+        }
+        let mut update = self.receiver.stage([&self.stream[..]])?;
+        let state = self.receiver.commit(&mut update)?;
+        self.rollback();
+        Ok(state)
+    }
+
+    /// Forgets the update that was begun or written.
+    pub fn rollback(&mut self) {
+        self.open = None;
+        self.is_complete = false;
+        self.stream.clear();
+    }
+
+    /// Writes all kept weights, for receivers that hold none or others.
+    ///
+    /// # Errors
+    /// If the sink fails.
+    pub fn snapshot(&mut self, sink: &mut Sink<'_>) -> Result<Summary, Error> {
+        let target = Target { run: self.run, version: self.state().version };
+        let Self { receiver, workers, options, .. } = self;
+        write_snapshot(receiver.tensors(), target, options.share, workers, sink)
+    }
+}

@@ -1,0 +1,280 @@
+//! Decodes and proves an update without changing anything.
+
+use std::io::Read;
+
+use crate::base_check::{fits, joined, mismatch};
+use crate::decode::{Decoder, Shared};
+use crate::frame::{FrameReader, Header, Kind};
+use crate::hashing::hash_of;
+use crate::plan::{Plan, Planned, Planner, Task};
+use crate::record::{Record, check};
+use crate::update::{Added, Arena, Info, Placed, Update};
+use crate::workers::{Workers, run};
+use crate::{Error, Source, State, StateHash, Tensor};
+
+/// Bytes of records that a thread takes from a batch, about.
+const BATCH: usize = 4 << 20;
+/// New tensors of this many bytes need no input that justifies them.
+const FREE_BYTES: u64 = 1 << 30;
+/// More new bytes than this for each byte of the input are refused.
+const MOST_RATIO: u64 = 1024;
+
+/// What staging allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StageOptions {
+    /// The most bytes of new tensors. By default 1 GiB, or 1024 times the bytes read so far if that
+    /// is more. Changes of existing tensors need no limit: they are never larger than the base.
+    pub max_bytes: Option<u64>,
+    /// Whether tensors may be added, removed and reshaped.
+    pub growable: bool,
+}
+
+impl Default for StageOptions {
+    fn default() -> Self {
+        Self { max_bytes: None, growable: true }
+    }
+}
+
+/// Decodes an update of the tensors `base`, whose state is `state`, into `update`, whose memory is
+/// used again. `inputs` are its stream, or all of its shares in any order.
+///
+/// The update is proven: `state` is the state that the sender changed, and the result has the hash
+/// of the sender's weights. If `state` is the sender's result already, the update
+/// [is applied](Update::is_applied). Costs a pass over the changed tensors.
+///
+/// # Errors
+/// If the streams are damaged, truncated, or belong to other weights.
+pub fn stage<R: Read>(
+    base: &dyn Source,
+    state: &State,
+    mut inputs: Vec<FrameReader<R>>,
+    options: &StageOptions,
+    workers: &mut Workers,
+    update: &mut Update,
+) -> Result<(), Error> {
+    update.clear();
+    let header = joined(&inputs.iter().map(FrameReader::header).collect::<Vec<_>>())?;
+    if !fits(&header, state) {
+        let target = read_to_end(&mut inputs)?;
+        if let Some(error) = mismatch(&header, target, inputs.len(), state) {
+            return Err(error);
+        }
+        update.info = Some(info(&header, state, target, true));
+        return Ok(());
+    }
+    if !header.named && base.tensors().iter().any(Tensor::is_shard) && header.kind == Kind::Delta {
+        return Err(Error::ShardsHere);
+    }
+    update.arenas.resize_with(workers.threads().max(update.arenas.len()), Arena::default);
+    let mut staging = Staging { base, header, planner: Planner::new(base), options };
+    let mut target = StateHash::default();
+    for input in &mut inputs {
+        target += staging.read(input, workers, update)?;
+    }
+    let result = staging.finish(state, workers, update)?;
+    if result != target {
+        return Err(Error::WrongResult { expected: target, found: result });
+    }
+    Ok(())
+}
+
+/// Reads streams without decoding them; returns the sum of their target hashes.
+fn read_to_end<R: Read>(inputs: &mut [FrameReader<R>]) -> Result<StateHash, Error> {
+    let mut payload = Vec::new();
+    let mut end = |input: &mut FrameReader<R>| {
+        while input.records(&mut payload)?.is_some() {}
+        Ok(input.end().expect("the records have been read").target_hash)
+    };
+    inputs.iter_mut().map(&mut end).sum()
+}
+
+fn info(header: &Header, base: &State, target: StateHash, is_applied: bool) -> Info {
+    let target = State { run: Some(header.run), version: header.target, hash: target };
+    Info { kind: header.kind, base: *base, target, is_applied }
+}
+
+struct Staging<'a> {
+    base: &'a dyn Source,
+    header: Header,
+    planner: Planner<'a>,
+    options: &'a StageOptions,
+}
+
+impl Staging<'_> {
+    /// Decodes a stream; returns the hash of its target.
+    fn read<R: Read>(
+        &mut self,
+        input: &mut FrameReader<R>,
+        workers: &mut Workers,
+        update: &mut Update,
+    ) -> Result<StateHash, Error> {
+        let mut payloads = std::mem::take(&mut update.payloads);
+        let mut records = 0;
+        loop {
+            let count = fill(input, &mut payloads, BATCH * workers.threads())?;
+            if count == 0 {
+                break;
+            }
+            let limit = self.options.max_bytes;
+            let limit = limit.unwrap_or((input.bytes_read() * MOST_RATIO).max(FREE_BYTES));
+            records += self.decode(&payloads[..count], limit, workers, update)?;
+        }
+        update.payloads = payloads;
+        let end = input.end().expect("the records have been read");
+        if end.records != records {
+            return Err(Error::Damaged("records are missing"));
+        }
+        Ok(end.target_hash)
+    }
+
+    /// Decodes the records of some frames; returns their number.
+    fn decode(
+        &mut self,
+        payloads: &[Vec<u8>],
+        limit: u64,
+        workers: &mut Workers,
+        update: &mut Update,
+    ) -> Result<u64, Error> {
+        let (mut plan, mut count) = (Plan::default(), 0);
+        for payload in payloads {
+            let mut rest = &payload[..];
+            while !rest.is_empty() {
+                let record = Record::read(&mut rest, self.header.named)?;
+                self.planner.add(record, limit, &mut plan)?;
+                count += 1;
+            }
+        }
+        let slots = self.planner.pieces.slots(&plan.places);
+        let shared = Shared { base: self.base, slots };
+        let arenas = update.arenas.iter_mut();
+        let mut decoders: Vec<Decoder<'_>> = arenas
+            .zip(&mut workers.all)
+            .enumerate()
+            .map(|(arena_number, (arena, worker))| Decoder { arena_number, arena, worker })
+            .collect();
+        let work = |decoder: &mut Decoder<'_>, (task, name): &(Task<'_>, &str)| {
+            decoder.decode(&shared, task).map_err(|error| at_tensor(error, name))
+        };
+        let (tasks, records) = (named(plan.tasks, &plan.records), plan.records.iter());
+        let mut decoded = run(&mut decoders, &tasks, work)?.into_iter();
+        for record in records {
+            let mut change = StateHash::default();
+            for part in decoded.by_ref().take(record.tasks) {
+                change += part.change;
+                update.patches.extend(part.patches);
+            }
+            if check(change) != record.check {
+                return Err(Error::WrongChange { name: record.name.clone() });
+            }
+            if let Some(piece) = record.piece {
+                self.planner.pieces.add_hash(piece, change);
+            }
+        }
+        Ok(count)
+    }
+
+    /// Completes the update; returns the hash of its result.
+    fn finish(
+        self,
+        state: &State,
+        workers: &mut Workers,
+        update: &mut Update,
+    ) -> Result<StateHash, Error> {
+        let Planner { pieces, mut removed, .. } = self.planner;
+        let (base, tensors) = (self.base, self.base.tensors());
+        update.patches.sort_by_key(|patch| (patch.tensor, patch.first));
+        check_overlaps(&update.patches, tensors)?;
+        update.added = pieces.finish()?;
+        match self.header.kind {
+            Kind::Snapshot => removed = (0..tensors.len()).collect(),
+            Kind::Delta => {
+                let added = |tensor: &Tensor| {
+                    let order = |added: &Added| added.tensor.name().cmp(tensor.name());
+                    update.added.binary_search_by(order).is_ok()
+                };
+                removed.extend((0..tensors.len()).filter(|&index| added(&tensors[index])));
+                removed.sort_unstable();
+                removed.dedup();
+            }
+        }
+        let is_removed = |patch: &Placed| removed.binary_search(&patch.tensor).is_ok();
+        if let Some(patch) = update.patches.iter().find(|patch| is_removed(patch)) {
+            return Err(Error::Twice { name: tensors[patch.tensor].name().to_owned() });
+        }
+        let mut hash = self.header.base_hash;
+        if self.header.kind == Kind::Delta {
+            for &index in &removed {
+                hash -= hash_of(base, index, &mut workers.all[0].base)?;
+            }
+        }
+        hash += update.patches.iter().map(|patch| patch.change).sum();
+        hash += update.added.iter().map(|added| added.hash).sum();
+        if !self.options.growable {
+            check_fixed(tensors, update, &removed)?;
+        }
+        update.removed = removed;
+        update.info = Some(info(&self.header, state, hash, false));
+        Ok(hash)
+    }
+}
+
+/// Each task with the name of its record's tensor.
+fn named<'a, 'b>(tasks: Vec<Task<'a>>, records: &'b [Planned]) -> Vec<(Task<'a>, &'b str)> {
+    let names = records.iter().flat_map(|record| std::iter::repeat_n(&*record.name, record.tasks));
+    tasks.into_iter().zip(names).collect()
+}
+
+fn at_tensor(error: Error, name: &str) -> Error {
+    match error {
+        Error::DamagedPart(source) => Error::DamagedTensor { name: name.to_owned(), source },
+        other => other,
+    }
+}
+
+/// Refuses two changes of the same elements.
+fn check_overlaps(patches: &[Placed], tensors: &[Tensor]) -> Result<(), Error> {
+    let overlap = |pair: &&[Placed]| {
+        pair[0].tensor == pair[1].tensor && pair[0].first + pair[0].len > pair[1].first
+    };
+    match patches.windows(2).find(overlap) {
+        Some(pair) => Err(Error::Twice { name: tensors[pair[0].tensor].name().to_owned() }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses new tensors and removed ones, but not new content of tensors that are there.
+fn check_fixed(tensors: &[Tensor], update: &Update, removed: &[usize]) -> Result<(), Error> {
+    let refuse = |tensor: &Tensor| Err(Error::FixedTensors { name: tensor.name().to_owned() });
+    let old = removed.iter().map(|&index| &tensors[index]);
+    let mut pairs = update.added.iter().map(|added| &added.tensor).zip(old);
+    if let Some((new, _)) = pairs.find(|(new, old)| new != old) {
+        return refuse(new);
+    }
+    let (new, old) = (update.added.get(removed.len()), removed.get(update.added.len()));
+    match (new, old) {
+        (Some(new), _) => refuse(&new.tensor),
+        (_, Some(&old)) => refuse(&tensors[old]),
+        _ => Ok(()),
+    }
+}
+
+/// Reads frames of records until their bytes are `enough`; returns the number of frames, 0 at the
+/// end of the stream.
+fn fill<R: Read>(
+    input: &mut FrameReader<R>,
+    payloads: &mut Vec<Vec<u8>>,
+    enough: usize,
+) -> Result<usize, Error> {
+    let (mut count, mut bytes) = (0, 0);
+    while bytes < enough {
+        if payloads.len() == count {
+            payloads.push(Vec::new());
+        }
+        if input.records(&mut payloads[count])?.is_none() {
+            break;
+        }
+        bytes += payloads[count].len();
+        count += 1;
+    }
+    Ok(count)
+}

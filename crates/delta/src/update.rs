@@ -1,0 +1,145 @@
+//! A staged update: decoded and proven, not yet written.
+
+use std::ops::Range;
+
+use crate::frame::Kind;
+use crate::part::Content;
+use crate::{Buffer, State, StateHash, Tensor};
+
+/// An update that was decoded and proven against the base and against the sender's result, and that
+/// has changed nothing yet. It holds new elements, not differences, so it can be written again
+/// if writing fails.
+///
+/// It takes 4 bytes and one element for each changed element, and the bytes of tensors that are new
+/// or of which most elements changed.
+#[derive(Debug, Default)]
+pub struct Update {
+    pub(crate) info: Option<Info>,
+    pub(crate) patches: Vec<Placed>,
+    pub(crate) arenas: Vec<Arena>,
+    pub(crate) added: Vec<Added>,
+    pub(crate) removed: Vec<usize>,
+    /// Frames that wait to be decoded: working memory of staging.
+    pub(crate) payloads: Vec<Vec<u8>>,
+}
+
+/// What an update is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Info {
+    pub(crate) kind: Kind,
+    pub(crate) base: State,
+    pub(crate) target: State,
+    pub(crate) is_applied: bool,
+}
+
+/// A new tensor.
+#[derive(Debug, Clone)]
+pub(crate) struct Added {
+    pub(crate) tensor: Tensor,
+    pub(crate) buffer: Buffer,
+    pub(crate) hash: StateHash,
+}
+
+/// Decoded positions and elements, of the parts that one thread decoded.
+#[derive(Debug, Default)]
+pub(crate) struct Arena {
+    pub(crate) positions: Vec<u32>,
+    pub(crate) bytes: Buffer,
+}
+
+/// Changes of consecutive elements of a tensor, in an arena.
+#[derive(Debug, Clone)]
+pub(crate) struct Placed {
+    pub(crate) tensor: usize,
+    pub(crate) first: usize,
+    pub(crate) len: usize,
+    pub(crate) change: StateHash,
+    pub(crate) arena: usize,
+    /// `None`: all elements are new.
+    pub(crate) positions: Option<Range<usize>>,
+    pub(crate) bytes: Range<usize>,
+}
+
+/// Changes of consecutive elements of a tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patch<'a> {
+    /// The number of the tensor among those of the receiver.
+    pub tensor: usize,
+    /// The first of the elements.
+    pub first: usize,
+    /// The number of elements, at most [`PART`](crate::part::PART).
+    pub len: usize,
+    /// The new elements: all of them, or those at some positions, which count from `first`.
+    pub content: Content<'a>,
+}
+
+impl Update {
+    fn info(&self) -> &Info {
+        self.info.as_ref().expect("staging fills it in")
+    }
+
+    /// Delta or snapshot.
+    pub fn kind(&self) -> Kind {
+        self.info().kind
+    }
+
+    /// The weights for which the update was staged.
+    pub fn base(&self) -> State {
+        self.info().base
+    }
+
+    /// The weights that it gives.
+    pub fn target(&self) -> State {
+        self.info().target
+    }
+
+    /// Whether the weights are those of the target already, so there is nothing to do.
+    pub fn is_applied(&self) -> bool {
+        self.info().is_applied
+    }
+
+    /// The changes of tensors that keep type and shape, in order of tensors and elements.
+    pub fn patches(&self) -> impl ExactSizeIterator<Item = Patch<'_>> {
+        self.patches.iter().map(|placed| {
+            let arena = &self.arenas[placed.arena];
+            let values = &arena.bytes[placed.bytes.clone()];
+            let content = match &placed.positions {
+                Some(range) => {
+                    Content::Changes { positions: &arena.positions[range.clone()], values }
+                }
+                None => Content::Whole(values),
+            };
+            Patch { tensor: placed.tensor, first: placed.first, len: placed.len, content }
+        })
+    }
+
+    /// New tensors, and those that replace tensors of another type or shape; in a snapshot all.
+    pub fn added(&self) -> impl ExactSizeIterator<Item = (&Tensor, &[u8])> {
+        self.added.iter().map(|added| (&added.tensor, &*added.buffer))
+    }
+
+    /// The numbers of the receiver's tensors that are removed or replaced, in order; in a snapshot
+    /// all.
+    pub fn removed(&self) -> &[usize] {
+        &self.removed
+    }
+
+    /// The number of elements that the patches write.
+    pub fn changed_elements(&self) -> u64 {
+        let count =
+            |placed: &Placed| placed.positions.as_ref().map_or(placed.len, |range| range.len());
+        self.patches.iter().map(|placed| count(placed) as u64).sum()
+    }
+
+    /// Empties it and keeps its memory.
+    pub(crate) fn clear(&mut self) {
+        self.info = None;
+        self.patches.clear();
+        for arena in &mut self.arenas {
+            arena.positions.clear();
+            arena.bytes.clear();
+        }
+        self.added.clear();
+        self.removed.clear();
+    }
+}
