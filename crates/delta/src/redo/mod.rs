@@ -16,7 +16,7 @@ mod replay;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use log::Log;
+pub(crate) use log::{Changes, Log};
 pub(crate) use replay::complete;
 
 /// The name of a complete log.

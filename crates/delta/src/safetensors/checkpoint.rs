@@ -1,6 +1,7 @@
 //! Reading and changing the weights of a file or a folder of files.
 
 use std::fs::{self, File};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::header::{Entry, Header, PREFIX};
@@ -8,6 +9,7 @@ use super::layout::{Index, Layout, Shard};
 use crate::files::disk::{Disk, System, folder_of, read_at};
 use crate::files::{FileError, open_regular};
 use crate::redo;
+use crate::{Buffer, Error, Source, Tensor};
 
 /// The ending of an index.
 const INDEX: &str = ".safetensors.index.json";
@@ -24,7 +26,9 @@ pub struct Checkpoint {
     pub(crate) folder: PathBuf,
     pub(crate) layout: Layout,
     pub(crate) files: Vec<File>,
-    /// File and entry of each tensor, by name.
+    /// The tensors by name.
+    tensors: Vec<Tensor>,
+    /// File and entry of each tensor.
     places: Vec<(usize, usize)>,
 }
 
@@ -69,47 +73,35 @@ impl Checkpoint {
         }
         let layout = Layout { in_folder, index, shards };
         layout.check().map_err(|reason| FileError::content(path, reason))?;
-        Ok(Self::of(folder.to_owned(), layout, files))
+        let opened = Self::of(folder.to_owned(), layout, files);
+        opened.map_err(|error| FileError::content(path, error.to_string()))
     }
 
     /// A checkpoint of open files.
-    pub(crate) fn of(folder: PathBuf, layout: Layout, files: Vec<File>) -> Self {
+    ///
+    /// # Errors
+    /// Tensors that are refused.
+    pub(crate) fn of(folder: PathBuf, layout: Layout, files: Vec<File>) -> Result<Self, Error> {
         let mut places: Vec<_> = (layout.shards.iter().enumerate())
             .flat_map(|(at, shard)| (0..shard.header.entries().len()).map(move |i| (at, i)))
             .collect();
         places.sort_by(|a, b| name_at(&layout, *a).cmp(name_at(&layout, *b)));
-        Self { folder, layout, files, places }
+        let tensor = |&(file, entry): &(usize, usize)| {
+            let entry: &Entry = &layout.shards[file].header.entries()[entry];
+            Tensor::new(&*entry.name, entry.element, &*entry.shape)
+        };
+        let tensors = places.iter().map(tensor).collect::<Result<_, _>>()?;
+        Ok(Self { folder, layout, files, tensors, places })
     }
 
-    /// The number of tensors.
-    pub fn len(&self) -> usize {
-        self.places.len()
-    }
-
-    /// Whether there are no tensors.
-    pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
-    }
-
-    /// The tensor at a place in the list of all tensors by name.
-    pub fn tensor(&self, at: usize) -> &Entry {
-        let (file, entry) = self.places[at];
-        &self.layout.shards[file].header.entries()[entry]
-    }
-
-    /// The tensors by name.
-    pub fn tensors(&self) -> impl ExactSizeIterator<Item = &Entry> {
-        (0..self.len()).map(|at| self.tensor(at))
-    }
-
-    /// The place of a tensor in the list of all tensors by name.
+    /// The number of a tensor in the list of all tensors by name.
     pub fn find(&self, name: &str) -> Option<usize> {
         self.places.binary_search_by(|place| name_at(&self.layout, *place).cmp(name)).ok()
     }
 
     /// Bytes of all weights.
     pub fn bytes(&self) -> u64 {
-        self.tensors().map(|entry| entry.place.end - entry.place.start).sum()
+        self.tensors.iter().map(|tensor| tensor.byte_len() as u64).sum()
     }
 
     /// Names and headers of the files.
@@ -124,7 +116,7 @@ impl Checkpoint {
     ///
     /// # Panics
     /// If the tensor does not have these bytes.
-    pub fn read(&self, tensor: usize, from: u64, out: &mut [u8]) -> Result<(), FileError> {
+    pub fn read_into(&self, tensor: usize, from: u64, out: &mut [u8]) -> Result<(), FileError> {
         let (file, offset) = self.place(tensor, from, out.len());
         read_at(&self.files[file], out, offset).map_err(FileError::at(&self.file_path(file)))
     }
@@ -138,14 +130,32 @@ impl Checkpoint {
 
     /// The file with these bytes of a tensor, and where they are in it.
     pub(crate) fn place(&self, tensor: usize, from: u64, len: usize) -> (usize, u64) {
-        let place = &self.tensor(tensor).place;
+        let (file, entry) = self.places[tensor];
+        let place = &self.layout.shards[file].header.entries()[entry].place;
         let inside = from.checked_add(len as u64).is_some_and(|end| end <= place.end - place.start);
         assert!(inside, "bytes {from}.. of a tensor, {len} of them, are outside it");
-        (self.places[tensor].0, place.start + from)
+        (file, place.start + from)
     }
 
     fn file_path(&self, file: usize) -> PathBuf {
         self.folder.join(&self.layout.shards[file].name)
+    }
+}
+
+impl Source for Checkpoint {
+    fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    fn read<'a>(
+        &'a self,
+        tensor: usize,
+        bytes: Range<usize>,
+        buffer: &'a mut Buffer,
+    ) -> Result<&'a [u8], Error> {
+        buffer.resize(bytes.len());
+        self.read_into(tensor, bytes.start as u64, buffer)?;
+        Ok(buffer)
     }
 }
 

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::{Map, Value};
 
 use crate::ElementType;
 
@@ -96,46 +97,44 @@ impl Header {
         Ok(Self { bytes, entries })
     }
 
-    /// The header of a new file with these tensors one after the other; their places are ignored.
+    /// The header of a new file with these tensors one after the other; only the lengths of their
+    /// places count.
     ///
     /// # Errors
     /// A header that is too long; names that occur twice, or that the format reserves.
-    pub(crate) fn build(mut entries: Vec<Entry>) -> Result<Self, String> {
-        let mut names = HashSet::new();
-        let (mut text, mut at) = (String::from("{"), 0);
-        for entry in &mut entries {
-            if entry.name == METADATA || !names.insert(&entry.name) {
-                let name = entry.name.escape_debug();
-                return Err(format!(
-                    "a .safetensors file cannot hold a tensor of the name '{name}', which is \
-                     reserved or occurs twice; rename the tensor"
-                ));
-            }
-            let bytes = entry.place.end - entry.place.start;
-            let name = serde_json::to_string(&entry.name).expect("text becomes JSON");
-            let comma = if at == 0 && text.len() == 1 { "" } else { "," };
-            let (element, shape) = (entry.element.name(), &entry.shape);
-            let shape = serde_json::to_string(shape).expect("numbers become JSON");
-            text += &format!(
-                "{comma}{name}:{{\"dtype\":\"{element}\",\"shape\":{shape},\
-                 \"data_offsets\":[{at},{}]}}",
-                at + bytes
-            );
-            entry.place = at..at + bytes;
-            at += bytes;
+    pub(crate) fn build(entries: Vec<Entry>) -> Result<Self, String> {
+        let mut text = HeaderText::default();
+        for entry in entries {
+            text.tensor(&entry, &entry.element.name().into(), &entry.shape.clone().into())?;
         }
-        text.push('}');
-        // The data begins at a multiple of eight bytes.
-        text += &" ".repeat(text.len().next_multiple_of(8) - text.len());
-        if text.len() as u64 > LONGEST {
-            return Err(format!(
-                "the names and shapes take {} bytes, but a .safetensors file has room for \
-                 {LONGEST}; use shorter names",
-                text.len()
-            ));
+        text.finish()
+    }
+
+    /// The header after tensors are removed and others are added behind the rest; what the header
+    /// says besides stays.
+    ///
+    /// # Errors
+    /// As for [`build`](Self::build).
+    pub(crate) fn with(
+        &self,
+        is_removed: impl Fn(&str) -> bool,
+        added: Vec<Entry>,
+    ) -> Result<Self, String> {
+        let raw: Map<String, Value> =
+            serde_json::from_slice(&self.bytes[PREFIX..]).map_err(|error| error.to_string())?;
+        let kept = self.entries.iter().filter(|entry| !is_removed(&entry.name)).cloned();
+        let mut text = HeaderText::default();
+        if let Some(metadata) = raw.get(METADATA) {
+            text.push(METADATA, &metadata.to_string());
         }
-        let bytes = [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
-        Self::parse(bytes)
+        for entry in kept {
+            let described = &raw[&entry.name];
+            text.tensor(&entry, &described["dtype"], &described["shape"])?;
+        }
+        for entry in added {
+            text.tensor(&entry, &entry.element.name().into(), &entry.shape.clone().into())?;
+        }
+        text.finish()
     }
 
     /// The header, with the eight bytes before it.
@@ -151,6 +150,60 @@ impl Header {
     /// The length of the file.
     pub fn file_len(&self) -> u64 {
         self.entries.last().map_or(self.bytes.len() as u64, |last| last.place.end)
+    }
+}
+
+/// The text of a header, and the bytes of data that it describes.
+#[derive(Debug, Default)]
+struct HeaderText {
+    text: String,
+    names: HashSet<String>,
+    data: u64,
+}
+
+impl HeaderText {
+    fn push(&mut self, name: &str, value: &str) {
+        self.text.push(if self.text.is_empty() { '{' } else { ',' });
+        self.text += &Value::from(name).to_string();
+        self.text.push(':');
+        self.text += value;
+    }
+
+    /// Adds a tensor behind the others.
+    fn tensor(&mut self, entry: &Entry, dtype: &Value, shape: &Value) -> Result<(), String> {
+        if entry.name == METADATA || !self.names.insert(entry.name.clone()) {
+            let name = entry.name.escape_debug();
+            return Err(format!(
+                "a .safetensors file cannot hold a tensor of the name '{name}', which is reserved \
+                 or occurs twice; rename the tensor"
+            ));
+        }
+        let start = self.data;
+        self.data += entry.place.end - entry.place.start;
+        let end = self.data;
+        let value =
+            format!(r#"{{"dtype":{dtype},"shape":{shape},"data_offsets":[{start},{end}]}}"#);
+        self.push(&entry.name, &value);
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Header, String> {
+        if self.text.is_empty() {
+            self.text.push('{');
+        }
+        self.text.push('}');
+        // The data begins at a multiple of eight bytes.
+        let spaces = self.text.len().next_multiple_of(8) - self.text.len();
+        self.text += &" ".repeat(spaces);
+        if self.text.len() as u64 > LONGEST {
+            return Err(format!(
+                "the names and shapes take {} bytes, but a .safetensors file has room for \
+                 {LONGEST}; use shorter names",
+                self.text.len()
+            ));
+        }
+        let len = (self.text.len() as u64).to_le_bytes();
+        Header::parse([&len, self.text.as_bytes()].concat())
     }
 }
 
@@ -308,6 +361,17 @@ mod tests {
         assert_eq!((z.dtype(), z.shape()), (safetensors::Dtype::BF16, &[3, 2][..]));
         assert_eq!(z.data(), (0..12).collect::<Vec<u8>>());
         assert_eq!(read.tensor("a").unwrap().data(), (12..20).collect::<Vec<u8>>());
+        // Without `z` and with another tensor; metadata and types stay as they were.
+        let json = r#"{"z":{"dtype":"U8","shape":[1],"data_offsets":[3,4]},"__metadata__":{"x":"y"},
+            "q":{"dtype":"F4","shape":[2,3],"data_offsets":[0,3]}}"#;
+        let changed = parse(json).unwrap();
+        let changed =
+            changed.with(|name| name == "z", vec![entry("n", ElementType::F32, &[1], 4)]).unwrap();
+        let text = std::str::from_utf8(&changed.bytes()[8..]).unwrap();
+        assert_eq!(
+            text.trim_end(),
+            r#"{"__metadata__":{"x":"y"},"q":{"dtype":"F4","shape":[2,3],"data_offsets":[0,3]},"n":{"dtype":"F32","shape":[1],"data_offsets":[3,7]}}"#
+        );
         let twice = vec![entry("a", ElementType::U8, &[1], 1); 2];
         assert!(Header::build(twice).unwrap_err().contains("occurs twice"));
     }

@@ -1,9 +1,11 @@
 //! What the files of a checkpoint hold besides weights: their names, headers and index.
 
-use serde::Deserialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::header::Header;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::header::{Entry, Header};
 use crate::files::names::is_plain;
 
 /// The most files of a checkpoint.
@@ -64,6 +66,26 @@ impl Index {
         })
     }
 
+    /// The index after tensors are removed, and others are added to a file.
+    fn with(
+        &self,
+        removed: &HashSet<String>,
+        names: &[String],
+        file: &str,
+    ) -> Result<Self, String> {
+        let mut index: Value =
+            serde_json::from_slice(&self.bytes).map_err(|error| error.to_string())?;
+        let map = index["weight_map"].as_object_mut().ok_or("the index has no weight_map")?;
+        map.retain(|name, _| !removed.contains(name));
+        map.extend(names.iter().map(|name| (name.clone(), file.into())));
+        // It would be wrong now, and readers do not need it.
+        if let Some(metadata) = index["metadata"].as_object_mut() {
+            metadata.remove("total_size");
+        }
+        let bytes = format!("{index:#}\n").into_bytes();
+        Ok(Self { name: self.name.clone(), bytes })
+    }
+
     /// Checks that each tensor is in the file that the index names.
     fn check(&self, shards: &[Shard]) -> Result<(), String> {
         let entries = |shard: &'_ Shard| {
@@ -85,6 +107,43 @@ impl Index {
 }
 
 impl Layout {
+    /// The names of the files with weights.
+    pub fn names(&self) -> Vec<String> {
+        self.shards.iter().map(|shard| shard.name.clone()).collect()
+    }
+
+    /// One file with these tensors, in their order.
+    ///
+    /// # Errors
+    /// As for [`Header::build`].
+    pub(crate) fn file(tensors: Vec<Entry>) -> Result<Self, String> {
+        let header = Header::build(tensors)?;
+        let shards = vec![Shard { name: "model.safetensors".to_owned(), header }];
+        Ok(Self { in_folder: false, index: None, shards })
+    }
+
+    /// The layout after tensors are removed, and others are added to the last file.
+    ///
+    /// # Errors
+    /// As for [`Header::build`].
+    pub(crate) fn with(
+        &self,
+        removed: &HashSet<String>,
+        added: Vec<Entry>,
+    ) -> Result<Self, String> {
+        let names: Vec<String> = added.iter().map(|entry| entry.name.clone()).collect();
+        let (mut added, last) = (Some(added), self.shards.len() - 1);
+        let mut shards = Vec::new();
+        for (at, shard) in self.shards.iter().enumerate() {
+            let added = if at == last { added.take().unwrap_or_default() } else { Vec::new() };
+            let header = shard.header.with(|name| removed.contains(name), added)?;
+            shards.push(Shard { name: shard.name.clone(), header });
+        }
+        let file = &self.shards[last].name;
+        let index = self.index.as_ref().map(|index| index.with(removed, &names, file));
+        Ok(Self { in_folder: self.in_folder, index: index.transpose()?, shards })
+    }
+
     /// Checks that the files agree with each other.
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut places: HashMap<&str, &str> = HashMap::new();
@@ -223,6 +282,23 @@ mod tests {
         bytes.clear();
         out.write(&mut bytes);
         assert!(Layout::read(&bytes).unwrap_err().contains("outside its folder"));
+    }
+
+    #[test]
+    fn tensors_come_and_go() {
+        let layout = folder(r#"{"a":"x","b":"y","c":"x"}"#);
+        let entry = layout.shards[1].header.entries()[0].clone();
+        let added = ["b", "d"].map(|name| Entry { name: name.to_owned(), ..entry.clone() });
+        let removed = HashSet::from(["b".to_owned(), "c".to_owned()]);
+        let changed = layout.with(&removed, added.to_vec()).unwrap();
+        changed.check().unwrap();
+        let names = changed.shards.iter().map(|shard| {
+            shard.header.entries().iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>()
+        });
+        assert_eq!(names.collect::<Vec<_>>(), [vec!["a"], vec!["b", "d"]]);
+        let map = changed.index.as_ref().unwrap().map().unwrap();
+        let expected = [("a", "x"), ("b", "y"), ("d", "y")];
+        assert!(map.iter().map(|(a, b)| (a.as_str(), b.as_str())).eq(expected));
     }
 
     #[test]

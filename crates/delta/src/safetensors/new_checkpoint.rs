@@ -48,7 +48,9 @@ impl NewCheckpoint {
             Place::File(file) => folder_of(file.path()).to_owned(),
             Place::Folder(folder) => folder.temporary.clone(),
         };
-        Ok(Self { weights: Checkpoint::of(folder, layout.clone(), files), place })
+        let weights = Checkpoint::of(folder, layout.clone(), files);
+        let weights = weights.map_err(|error| FileError::content(path, error.to_string()))?;
+        Ok(Self { weights, place })
     }
 
     /// The weights written so far.

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
+use crate::Source;
 
 /// A file of the format, made of JSON and data.
 pub(crate) fn file(json: &str, data: &[u8]) -> Vec<u8> {
@@ -35,9 +36,9 @@ pub(crate) fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
 
 fn copy(from: &Checkpoint, to: &Path) {
     let new = NewCheckpoint::create(to, from.layout()).unwrap();
-    for (at, entry) in from.tensors().enumerate() {
-        let mut bytes = vec![0; (entry.place.end - entry.place.start) as usize];
-        from.read(at, 0, &mut bytes).unwrap();
+    for (at, tensor) in from.tensors().iter().enumerate() {
+        let mut bytes = vec![0; tensor.byte_len()];
+        from.read_into(at, 0, &mut bytes).unwrap();
         new.write(at, 0, &bytes).unwrap();
     }
     new.finish().unwrap();
@@ -49,11 +50,11 @@ fn a_folder_by_hand() {
     let at = |name: &str| place.path().join(name);
     folder(&at("old"));
     let old = Checkpoint::open(&at("old")).unwrap();
-    let names: Vec<_> = old.tensors().map(|entry| entry.name.as_str()).collect();
+    let names: Vec<_> = old.tensors().iter().map(|tensor| tensor.name()).collect();
     assert_eq!(names, ["a", "b", "c"]);
     assert_eq!((old.find("b"), old.find("d"), old.bytes()), (Some(1), None, 11));
     let mut bytes = [0; 2];
-    old.read(1, 1, &mut bytes).unwrap();
+    old.read_into(1, 1, &mut bytes).unwrap();
     assert_eq!(bytes, [2, 3]);
     copy(&old, &at("new"));
     let mut expected = contents(&at("old"));
@@ -80,7 +81,8 @@ fn a_file_of_the_library_of_the_format() {
     ];
     safetensors::serialize_to_file(views, None, &at("old.safetensors")).unwrap();
     let old = Checkpoint::open(&at("old.safetensors")).unwrap();
-    let types: Vec<_> = old.tensors().map(|e| (e.element.name(), e.shape.clone())).collect();
+    let types: Vec<_> =
+        old.tensors().iter().map(|t| (t.element().name(), t.shape().to_vec())).collect();
     let bytes = |len: u64| ("U8", vec![len]);
     assert_eq!(types, [bytes(4), bytes(16), ("F16", vec![8, 8]), bytes(24)]);
     copy(&old, &at("new.safetensors"));
@@ -99,7 +101,7 @@ fn what_is_no_checkpoint_is_refused() {
     says(place.path(), "no .safetensors file");
     let json = r#"{"c":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}}"#;
     fs::write(at("x.safetensors"), file(json, &[0; 3])).unwrap();
-    assert_eq!(Checkpoint::open(place.path()).unwrap().len(), 1);
+    assert_eq!(Checkpoint::open(place.path()).unwrap().tensors().len(), 1);
     fs::write(at("y.safetensors"), file(json, &[0; 2])).unwrap();
     says(&at("y.safetensors"), "its header describes");
     says(place.path(), "several .safetensors files but no index");
