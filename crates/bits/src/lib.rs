@@ -18,6 +18,7 @@
 //! | [`elias`] | unbounded numbers, mostly small | about 2 log2 n + 1 bits (γ) to log2 n + 2 log2 log2 n (δ, ω) |
 //! | [`huffman`] | symbols of uneven frequency | slightly above their entropy |
 //! | [`tans`] | the same, some very frequent | their entropy |
+//! | [`planes`] | floats and integers, dense | their exponents' entropy, signs and mantissas |
 //! | [`quartic`] | trits | 1.6 bits each |
 //! | [`zero_run`] | quartic bytes with many zeros | 1/14 to 1 byte for each byte |
 //!
@@ -35,6 +36,7 @@ mod group_writer;
 pub mod huffman;
 mod instruction_set;
 pub mod kernels;
+pub mod planes;
 mod quarters;
 pub mod quartic;
 mod reserve;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use gradwire_bits::DecodeError;
 
-use crate::hash::TensorHasher;
+use crate::hasher::TensorHasher;
 use crate::part::Content;
 use crate::pieces::Slot;
 use crate::plan::{Rows, Task};

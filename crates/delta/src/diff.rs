@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::frame::{FrameWriter, Header, Kind, Share, Sink};
-use crate::hash::TensorHasher;
+use crate::hasher::TensorHasher;
 use crate::hashing::hash_of;
 use crate::part::{Options, PART};
 use crate::pool::Pools;

@@ -287,9 +287,9 @@ pub enum Error {
         /// The bytes that were given.
         found: usize,
     },
-    /// Deltas cannot be folded.
-    #[error("the deltas cannot be folded without their base: {0}; give the base")]
-    FoldNeedsBase(&'static str),
+    /// There is nothing to fold.
+    #[error("there are no deltas to fold; give at least one")]
+    NoLinks,
 }
 
 /// The newest snapshot, in words.

@@ -1,6 +1,6 @@
 //! Hashes of all tensors of a source.
 
-use crate::hash::TensorHasher;
+use crate::hasher::TensorHasher;
 use crate::part::PART;
 use crate::workers::{Workers, run};
 use crate::{Buffer, Error, Source, StateHash};

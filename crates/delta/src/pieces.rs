@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use crate::hash::TensorHasher;
+use crate::hasher::TensorHasher;
 use crate::part::PART;
 use crate::update::Added;
 use crate::{Buffer, ElementType, Error, StateHash, Tensor};

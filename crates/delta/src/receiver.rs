@@ -87,6 +87,18 @@ impl<T: Tensors> Receiver<T> {
         update: &mut Update,
     ) -> Result<(), Error> {
         let inputs = inputs.into_iter().map(FrameReader::new).collect::<Result<Vec<_>, _>>()?;
+        self.stage_frames(inputs, update)
+    }
+
+    /// As [`Receiver::stage_into`], for streams whose headers have been read.
+    ///
+    /// # Errors
+    /// As for [`Receiver::stage`].
+    pub fn stage_frames<R: Read>(
+        &self,
+        inputs: Vec<FrameReader<R>>,
+        update: &mut Update,
+    ) -> Result<(), Error> {
         let is_delta = |input: &FrameReader<R>| input.header().kind == Kind::Delta;
         if let Some(target) = self.unfinished.filter(|_| inputs.iter().any(is_delta)) {
             return Err(Error::Interrupted { target });

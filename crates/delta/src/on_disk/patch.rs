@@ -5,7 +5,7 @@ use std::path::Path;
 use super::input::Input;
 use super::layout_after::layout_after;
 use super::writer::Writer;
-use crate::hash::TensorHasher;
+use crate::TensorHasher;
 use crate::part::PART;
 use crate::safetensors::{Checkpoint, NewCheckpoint};
 use crate::visit::visit;

@@ -18,7 +18,7 @@ fn parts_return() {
         for count in [0, 1, 7, 1000] {
             let base: Vec<u8> = (0..count * element.width()).map(|at| (at * at) as u8).collect();
             let mut new = base.clone();
-            assert_eq!(round_trip(element, &base, &new, Options::default()), [SAME]);
+            assert_eq!(round_trip(element, &base, &new, Options::default()), [form::SAME]);
             for at in (0..new.len()).step_by(301) {
                 new[at] ^= 0x81;
                 round_trip(element, &base, &new, Options::default());

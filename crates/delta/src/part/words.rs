@@ -14,13 +14,22 @@ pub(super) trait Word: Copy + PartialEq + 'static {
     /// Appends its bytes.
     fn push(self, out: &mut Vec<u8>);
 
-    /// The difference `new` − `base` modulo 2^bits: 0 if they are equal, then 1 for −1, 2 for 1, 3
-    /// for −2 and so on.
-    fn zigzag(base: Self, new: Self) -> u64;
+    /// The element as a wider integer.
+    fn wide(self) -> u64;
 
-    /// The element with this difference from `self`; `None` if the difference is 0, or has more
-    /// bits than an element.
-    fn changed(self, zigzag: u64) -> Option<Self>;
+    /// How far `new` is from `self`, modulo 2^bits: whether below, and how many units.
+    fn difference(self, new: Self) -> Difference;
+
+    /// The element so many units from `self`; `None` if they are more than half of 2^bits.
+    fn moved(self, difference: Difference) -> Option<Self>;
+}
+
+/// A difference of two integers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Difference {
+    pub(super) below: bool,
+    /// The absolute value.
+    pub(super) units: u64,
 }
 
 macro_rules! word {
@@ -43,15 +52,24 @@ macro_rules! word {
             }
 
             #[inline(always)]
-            fn zigzag(base: Self, new: Self) -> u64 {
-                let difference = new.wrapping_sub(base) as $signed;
-                u64::from((difference << 1 ^ difference >> (Self::BITS - 1)) as Self)
+            fn wide(self) -> u64 {
+                self.into()
             }
 
             #[inline(always)]
-            fn changed(self, zigzag: u64) -> Option<Self> {
-                let zigzag = Self::try_from(zigzag).ok().filter(|&zigzag| zigzag != 0)?;
-                Some(self.wrapping_add(zigzag >> 1 ^ (zigzag & 1).wrapping_neg()))
+            fn difference(self, new: Self) -> Difference {
+                let difference = new.wrapping_sub(self) as $signed;
+                Difference { below: difference < 0, units: difference.unsigned_abs().into() }
+            }
+
+            #[inline(always)]
+            fn moved(self, difference: Difference) -> Option<Self> {
+                let units = difference.units as Self;
+                let half = 1 << (Self::BITS - 1);
+                let most = half - Self::from(!difference.below);
+                let fits = u64::from(units) == difference.units && units <= most;
+                let all = Self::from(difference.below).wrapping_neg();
+                fits.then_some(self.wrapping_add((units ^ all).wrapping_sub(all)))
             }
         }
     };

@@ -20,26 +20,32 @@ pub(super) struct Described(String, String, Vec<u64>, Option<(u64, u64)>, usize)
 pub(super) struct Memory {
     tensors: Vec<Tensor>,
     bytes: Vec<Bytes>,
-    /// For each tensor its number in the list that was given.
-    pub(super) given: Vec<usize>,
 }
 
 impl Memory {
     /// Takes tensors in any order.
     pub(super) fn new(all: Vec<Described>) -> Result<Self, Failure> {
-        let (tensors, bytes) = all.into_iter().map(tensor).collect::<Result<Vec<_>, _>>()?.into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
-        let given = order_of(&tensors)?;
+        let (tensors, bytes) = all
+            .into_iter()
+            .map(tensor)
+            .collect::<Result<Vec<_>, _>>()?
+            .into_iter()
+            .unzip::<_, _, Vec<_>, Vec<_>>();
+        let order = order_of(&tensors)?;
         Ok(Self {
-            tensors: given.iter().map(|&at| tensors[at].clone()).collect(),
-            bytes: given.iter().map(|&at| bytes[at]).collect(),
-            given,
+            tensors: order.iter().map(|&at| tensors[at].clone()).collect(),
+            bytes: order.iter().map(|&at| bytes[at]).collect(),
         })
     }
 }
 
-fn tensor(Described(name, element, shape, rows, address): Described) -> Result<(Tensor, Bytes), Failure> {
+fn tensor(
+    Described(name, element, shape, rows, address): Described,
+) -> Result<(Tensor, Bytes), Failure> {
     let element = ElementType::from_name(&element).ok_or_else(|| {
-        Failure::config(format!("tensor {name:?} has elements of type {element}, which deltas do not know"))
+        Failure::config(format!(
+            "tensor {name:?} has elements of type {element}, which deltas do not know"
+        ))
     })?;
     let tensor = match rows {
         None => Tensor::new(name, element, shape)?,

@@ -6,9 +6,10 @@ use gradwire_delta::{Receiver, Source, Tensor};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
+use super::described;
+use super::folder::DeltaFolder;
 use super::held::{Base, Held};
 use super::update::DeltaUpdate;
-use super::{described, run_id};
 use crate::buffer::Bytes;
 use crate::errors::{self, Failure};
 
@@ -34,21 +35,10 @@ impl DeltaReceiver {
     /// Copies the weights of a file or folder, or uses tensors of the user in place, and hashes
     /// them.
     #[new]
-    #[pyo3(signature = (base, run, version, threads, max_bytes))]
-    fn new(
-        py: Python<'_>,
-        base: Base,
-        run: Option<&str>,
-        version: u64,
-        threads: usize,
-        max_bytes: Option<u64>,
-    ) -> PyResult<Self> {
-        let run = run.map(run_id).transpose()?;
+    #[pyo3(signature = (base, threads, max_bytes))]
+    fn new(py: Python<'_>, base: Base, threads: usize, max_bytes: Option<u64>) -> PyResult<Self> {
         let receiver = errors::detached(py, move || {
             let mut receiver = Receiver::new(Held::new(base)?, threads)?;
-            if let Some(run) = run {
-                receiver = receiver.with_version(run, version);
-            }
             if let Some(max_bytes) = max_bytes {
                 receiver = receiver.with_max_bytes(max_bytes);
             }
@@ -82,6 +72,14 @@ impl DeltaReceiver {
         let streams: Vec<&[u8]> = streams.iter().map(|stream| &**stream).collect();
         let update = errors::detached(py, move || Ok(receiver.stage(streams)?))?;
         Ok(DeltaUpdate::new(update, self.tensors.clone()))
+    }
+
+    /// Stages the next update on the way to the newest version of a folder; `None` if the weights
+    /// are the newest.
+    fn stage_next(&self, py: Python<'_>, folder: &DeltaFolder) -> PyResult<Option<DeltaUpdate>> {
+        let (receiver, folder) = (&self.receiver, &folder.0);
+        let update = errors::detached(py, move || Ok(receiver.stage_next(folder)?))?;
+        Ok(update.map(|update| DeltaUpdate::new(update, self.tensors.clone())))
     }
 
     /// Writes a staged update.

@@ -1,12 +1,13 @@
 //! The sending end.
 
-use gradwire_delta::{Absent, DiffOptions, Receiver, RunId, Sender, Share};
+use gradwire_delta::{Absent, DiffOptions, Receiver, Sender, Share};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use super::described;
+use super::folder::DeltaFolder;
 use super::held::Base;
 use super::memory::{Described, Memory};
-use super::{described, run_id};
 use crate::errors::{self, Failure};
 
 /// Keeps the weights that receivers hold, and writes the changes to new ones.
@@ -15,16 +16,15 @@ pub(crate) struct DeltaSender(Sender);
 
 #[pymethods]
 impl DeltaSender {
-    /// Copies the base weights. `share` is the rank and the number of ranks that hold shards;
+    /// Copies the base weights, and brings the copy to the newest version of a folder. `share` is the rank and the number of ranks that hold shards;
     /// `absent` is "refuse", "keep" or "remove".
     #[new]
-    #[pyo3(signature = (base, run, version, threads, portable, absent, share))]
+    #[pyo3(signature = (base, folder, threads, portable, absent, share))]
     #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
     fn new(
         py: Python<'_>,
         base: Base,
-        run: Option<&str>,
-        version: u64,
+        folder: Option<PyRef<'_, DeltaFolder>>,
         threads: usize,
         portable: bool,
         absent: &str,
@@ -35,16 +35,20 @@ impl DeltaSender {
             "keep" => Absent::Keep,
             "remove" => Absent::Remove,
             other => {
-                let message = format!("absent={other:?} is unknown; give 'refuse', 'keep' or 'remove'");
+                let message =
+                    format!("absent={other:?} is unknown; give 'refuse', 'keep' or 'remove'");
                 return Err(Failure::config(message).into());
             }
         };
         let share = Share { index: share.0, count: share.1 };
         let options = DiffOptions { portable, absent, share };
-        let run = run.map_or_else(|| Ok(RunId::random()), run_id)?;
+        let folder = folder.map(|folder| folder.0.clone());
         let sender = errors::detached(py, move || {
-            let receiver = Receiver::new(base.copy()?, threads)?;
-            Ok(Sender::resume(receiver.with_version(run, version), options, threads))
+            let mut receiver = Receiver::new(base.copy()?, threads)?;
+            if let Some(folder) = folder.filter(|folder| !matches!(folder.latest(), Ok(None))) {
+                receiver.follow(&folder)?;
+            }
+            Ok(Sender::resume(receiver, options, threads))
         })?;
         Ok(Self(sender))
     }

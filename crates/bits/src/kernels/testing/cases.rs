@@ -4,6 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::several::{adds, bins, fills, run_places, states, streams, tags, thin};
+use super::versions::{octaves, ranks, versions};
 use super::{Input, Output};
 use crate::group_writer::{GROUP_BITS, GroupWriter, ROOM};
 use crate::kernels::*;
@@ -598,6 +599,66 @@ pub const KERNELS: &[(&str, Case)] = &[
         narrow(&input.symbols(), &mut bytes);
         output.bits(bytes.iter().copied());
     }),
+    ("split_2", |input, output| {
+        for rotation in [0, 1] {
+            let elements = input.elements(input.len, |at| {
+                core::array::from_fn::<_, 2, _>(|byte| input.word(2 * at + byte) as u8)
+            });
+            let mut planes: [_; 2] = core::array::from_fn(|_| input.zeros());
+            split_2(&elements, rotation, planes.each_mut().map(|plane| &mut plane[..]));
+            planes.iter().for_each(|plane| output.bits(plane.iter().copied()));
+        }
+    }),
+    ("join_2", |input, output| {
+        for rotation in [0, 1] {
+            let planes: [_; 2] = core::array::from_fn(|plane| {
+                input.elements(input.len, |at| input.word(2 * at + plane) as u8)
+            });
+            let mut elements = input.elements(input.len, |_| [0; 2]);
+            join_2(planes.each_ref().map(|plane| &plane[..]), rotation, &mut elements);
+            output.bits(elements.as_flattened().iter().copied());
+        }
+    }),
+    ("split_4", |input, output| {
+        for rotation in [0, 1] {
+            let elements = input.elements(input.len, |at| {
+                core::array::from_fn::<_, 4, _>(|byte| input.word(4 * at + byte) as u8)
+            });
+            let mut planes: [_; 4] = core::array::from_fn(|_| input.zeros());
+            split_4(&elements, rotation, planes.each_mut().map(|plane| &mut plane[..]));
+            planes.iter().for_each(|plane| output.bits(plane.iter().copied()));
+        }
+    }),
+    ("join_4", |input, output| {
+        for rotation in [0, 1] {
+            let planes: [_; 4] = core::array::from_fn(|plane| {
+                input.elements(input.len, |at| input.word(4 * at + plane) as u8)
+            });
+            let mut elements = input.elements(input.len, |_| [0; 4]);
+            join_4(planes.each_ref().map(|plane| &plane[..]), rotation, &mut elements);
+            output.bits(elements.as_flattened().iter().copied());
+        }
+    }),
+    ("split_8", |input, output| {
+        for rotation in [0, 1] {
+            let elements = input.elements(input.len, |at| {
+                core::array::from_fn::<_, 8, _>(|byte| input.word(8 * at + byte) as u8)
+            });
+            let mut planes: [_; 8] = core::array::from_fn(|_| input.zeros());
+            split_8(&elements, rotation, planes.each_mut().map(|plane| &mut plane[..]));
+            planes.iter().for_each(|plane| output.bits(plane.iter().copied()));
+        }
+    }),
+    ("join_8", |input, output| {
+        for rotation in [0, 1] {
+            let planes: [_; 8] = core::array::from_fn(|plane| {
+                input.elements(input.len, |at| input.word(8 * at + plane) as u8)
+            });
+            let mut elements = input.elements(input.len, |_| [0; 8]);
+            join_8(planes.each_ref().map(|plane| &plane[..]), rotation, &mut elements);
+            output.bits(elements.as_flattened().iter().copied());
+        }
+    }),
     ("add_digits", |input, output| {
         let mut numbers = input.symbols();
         let digits: Vec<u16> = numbers.iter().map(|number| number % 7).collect();
@@ -658,5 +719,48 @@ pub const KERNELS: &[(&str, Case)] = &[
         let seed = u64::from(input.word(3)) << 32 | u64::from(input.word(2));
         let terms = state_term(seed, u64::from(input.word(1)), u64::from(input.word(0)));
         terms.iter().for_each(|&term| output.bits([term as u32, (term >> 32) as u32]));
+    }),
+    ("changed", |input, output| {
+        for width in [1, 2, 4, 8] {
+            let (base, new) = versions(input, width);
+            let mut bits = input.elements(input.len.div_ceil(64), |_| 9u64);
+            output.bits([changed(width, &base, &new, &mut bits) as u32]);
+            output.words(&bits);
+        }
+    }),
+    ("scatter", |input, output| {
+        for width in [1, 2, 4, 8] {
+            let (mut base, new) = versions(input, width);
+            let positions: Vec<u32> = (0..input.len as u32).rev().step_by(3).collect();
+            scatter(width, &positions, &new[..width * positions.len()], &mut base);
+            output.bits(base.iter().copied());
+        }
+    }),
+    ("class_counts", |input, output| {
+        for octaves in octaves(input) {
+            let (base, _) = versions(input, octaves.width);
+            let mut counts = input.elements(input.len.div_ceil(64), |_| 9u64);
+            output.bits(class_counts(&octaves, &base, &mut counts));
+            output.words(&counts);
+        }
+    }),
+    ("class_ranks", |input, output| {
+        for octaves in octaves(input) {
+            let (ranks, ..) = ranks(input, &octaves);
+            output.bits(ranks.sizes.into_iter().chain(ranks.next));
+            output.bits(ranks.ranks.into_iter().chain(ranks.places));
+        }
+    }),
+    ("class_places", |input, output| {
+        for octaves in octaves(input) {
+            let (ranks, base, changed) = ranks(input, &octaves);
+            let mut counts = input.elements(input.len.div_ceil(64), |_| 9u64);
+            class_counts(&octaves, &base, &mut counts);
+            let ranked = Ranked { ranks: &ranks.ranks, ends: ranks.next };
+            let mut back = input.elements(counts.len(), |_| 9u64);
+            class_places(&octaves, &base, &counts, ranked, &mut back);
+            assert_eq!(*back, *changed, "the ranks are those of the changed elements");
+            output.words(&back);
+        }
     }),
 ];

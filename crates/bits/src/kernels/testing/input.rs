@@ -114,6 +114,11 @@ impl Output {
         self.0.extend(words.into_iter().map(Into::into));
     }
 
+    /// Bits in words.
+    pub(super) fn words(&mut self, words: &[u64]) {
+        self.bits(words.iter().flat_map(|&word| [word as u32, (word >> 32) as u32]));
+    }
+
     /// Floats that were moved: every bit counts.
     pub(super) fn moved(&mut self, values: &[f32]) {
         self.bits(values.iter().map(|x| x.to_bits()));

@@ -7,6 +7,7 @@
 mod cases;
 mod input;
 mod several;
+mod versions;
 
 pub use super::level::{InstructionSet, limited};
 pub use cases::KERNELS;

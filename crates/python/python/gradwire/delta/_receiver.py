@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Iterator, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional, Tuple, Union
 
 from .. import _core
 from .._arrays import whole_number
 from ._update import Update, local_shape
 from ._weights import Base, empty, library, once, pairs, path_of, to_write
+
+if TYPE_CHECKING:
+    from ._folder import Folder
 
 
 class Receiver:
@@ -34,8 +37,6 @@ class Receiver:
         self.to = library(to, base if path is not None else self._memories)
         self.core = _core.DeltaReceiver(
             path if path is not None else [memory.description for memory in self._memories],
-            None,
-            0,
             threads=whole_number("threads", threads, 16),
             max_bytes=None if max_bytes is None else whole_number("max_bytes", max_bytes),
         )
@@ -66,6 +67,31 @@ class Receiver:
         """
         streams = [frames if isinstance(frames, bytes) else b"".join(frames) for frames in (frames, *shares)]
         return Update(self, self.core.stage(streams))
+
+    def updates(self, folder: Folder) -> Iterator[Update]:
+        """Stages the updates that lead to the newest version of a folder, one after the other.
+
+        Load each into the engine, then commit it. Ends at the newest version, or after an update
+        that was not committed. Starts with a snapshot if links are missing, or if the weights are
+        of another run.
+
+        Raises ``StateError`` if no published stream helps; it names the missing link.
+        """
+        while (update := self.core.stage_next(folder.core)) is not None:
+            before = self.core.state
+            yield Update(self, update)
+            if self.core.state == before:
+                return
+
+    def follow(self, folder: Folder) -> int:
+        """Brings the weights to the newest version of a folder, and returns it.
+
+        Raises as ``updates`` does. The weights are then those of the last update that was
+        committed.
+        """
+        for update in self.updates(folder):
+            update.commit()
+        return self.version
 
     def verify(self) -> None:
         """Hashes all weights again. Raises ``StateError`` if others have changed them."""

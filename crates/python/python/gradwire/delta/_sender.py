@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 from .. import _core
 from .._arrays import whole_number
+from ._folder import Folder, Frames
 from ._weights import Base, Memory, Weights, once, pairs, path_of, to_read
 
 # Bytes of tensors that are coded at once, so that small ones share the threads.
@@ -35,16 +36,27 @@ class Sender:
         absent: str = "refuse",
         share: Tuple[int, int] = (0, 1),
     ) -> None:
-        self._start(base, threads, portable, absent, share)
+        self._start(None, base, threads, portable, absent, share)
+
+    @classmethod
+    def resume(
+        cls,
+        folder: Folder,
+        base: Base,
+        *,
+        threads: int = 1,
+        portable: bool = False,
+        absent: str = "refuse",
+        share: Tuple[int, int] = (0, 1),
+    ) -> Sender:
+        """Continues a run, for example after a crash: starts from the newest version that the
+        folder has, or from ``base`` if nothing is published yet. Other arguments are as above."""
+        sender = cls.__new__(cls)
+        sender._start(folder, base, threads, portable, absent, share)
+        return sender
 
     def _start(
-        self,
-        base: Base,
-        threads: int,
-        portable: bool,
-        absent: str,
-        share: Tuple[int, int],
-        state: Tuple[Optional[str], int] = (None, 0),
+        self, folder: Optional[Folder], base: Base, threads: int, portable: bool, absent: str, share: Tuple[int, int]
     ) -> None:
         path, memories = path_of(base), []
         if path is None:
@@ -52,7 +64,7 @@ class Sender:
         self._names: Sequence[str] = [memory.name for memory in memories]
         self._core = _core.DeltaSender(
             path if path is not None else [memory.description for memory in memories],
-            *state,
+            None if folder is None else folder.core,
             threads=whole_number("threads", threads, 16),
             portable=bool(portable),
             absent=absent,
@@ -71,7 +83,7 @@ class Sender:
         assert run is not None
         return run
 
-    def diff(self, weights: Weights) -> Iterator[bytes]:
+    def diff(self, weights: Weights) -> Frames:
         """Writes the changes from the kept weights to ``weights``, a dictionary or pairs of name
         and tensor with the element types of the base.
 
@@ -79,6 +91,9 @@ class Sender:
         it has ended. A DTensor contributes its own rows. Call ``commit()`` when the stream is safe,
         else ``rollback()``; an iterator that is dropped before its end is rolled back.
         """
+        return Frames(self, self._written(weights))
+
+    def _written(self, weights: Weights) -> Iterator[bytes]:
         self._core.begin()
         complete = False
         try:

@@ -1,0 +1,379 @@
+//! Places of elements within classes of octaves.
+//!
+//! The rank of an element is the number of elements of its class before it.
+
+use core::ops::Range;
+
+use fearless_simd::{prelude::*, u32x8};
+
+use super::kernel;
+use super::octaves::{CLASSES, GROUP, Groups, Octaves};
+
+#[cfg(any(test, feature = "testing"))]
+use plain::{
+    class_counts as plain_class_counts, class_places as plain_class_places,
+    class_ranks as plain_class_ranks,
+};
+
+kernel! {
+    /// Counts the elements of each class in each group: byte c of a group's word is the number in
+    /// class c. Returns the sums.
+    ///
+    /// # Panics
+    /// If `counts` is not one word for each group.
+    pub fn class_counts / plain_class_counts(
+        simd,
+        octaves: &Octaves,
+        base: &[u8],
+        counts: &mut [u64],
+    ) -> [u32; CLASSES] {
+        check(octaves, base, counts.len());
+        match octaves.width {
+            1 => count::<S, 1>(simd, octaves, base, counts),
+            2 => count::<S, 2>(simd, octaves, base, counts),
+            4 => count::<S, 4>(simd, octaves, base, counts),
+            _ => count::<S, 8>(simd, octaves, base, counts),
+        }
+    }
+}
+
+const ROOM: &str = "a place for each changed element";
+
+fn check(octaves: &Octaves, base: &[u8], groups: usize) {
+    assert!(matches!(octaves.width, 1 | 2 | 4 | 8), "elements have 1, 2, 4 or 8 bytes");
+    assert!(base.len().is_multiple_of(octaves.width), "whole elements");
+    assert_eq!(groups, (base.len() / octaves.width).div_ceil(GROUP), "a word for each group");
+}
+
+#[inline(always)]
+fn count<S: Simd, const WIDTH: usize>(
+    simd: S,
+    octaves: &Octaves,
+    base: &[u8],
+    counts: &mut [u64],
+) -> [u32; CLASSES] {
+    let mut sums = [0; CLASSES];
+    let mut groups = Groups::<WIDTH>::new(base);
+    for count in counts {
+        *count = groups.next(simd, octaves).counts();
+        add(&mut sums, *count);
+    }
+    sums
+}
+
+#[inline(always)]
+fn add(sums: &mut [u32; CLASSES], counts: u64) {
+    sums.iter_mut().zip(counts.to_le_bytes()).for_each(|(sum, count)| *sum += u32::from(count));
+}
+
+/// The changed elements of a list of elements, class by class.
+#[derive(Debug)]
+pub struct Ranks<'a> {
+    /// By class: where its next rank is written.
+    pub next: [u32; CLASSES],
+    /// The ranks, class by class.
+    pub ranks: &'a mut [u32],
+    /// For each changed element, in order: where its rank was written.
+    pub places: &'a mut [u32],
+}
+
+kernel! {
+    /// Writes the rank of each changed element to the next place for its class. Bit i mod 64 of
+    /// word i / 64 of `changed` is 1 if element i of `base` changed. Returns the number of elements
+    /// of each class.
+    ///
+    /// # Panics
+    /// If `changed` is not one word for each group, or there is no room for a rank.
+    pub fn class_ranks / plain_class_ranks(
+        simd,
+        octaves: &Octaves,
+        base: &[u8],
+        changed: &[u64],
+        out: &mut Ranks<'_>,
+    ) -> [u32; CLASSES] {
+        check(octaves, base, changed.len());
+        match octaves.width {
+            1 => rank::<S, 1>(simd, octaves, base, changed, out),
+            2 => rank::<S, 2>(simd, octaves, base, changed, out),
+            4 => rank::<S, 4>(simd, octaves, base, changed, out),
+            _ => rank::<S, 8>(simd, octaves, base, changed, out),
+        }
+    }
+}
+
+#[inline(always)]
+fn rank<S: Simd, const WIDTH: usize>(
+    simd: S,
+    octaves: &Octaves,
+    base: &[u8],
+    changed: &[u64],
+    out: &mut Ranks<'_>,
+) -> [u32; CLASSES] {
+    let (classes, mut before, mut places) =
+        (octaves.classes(), [0; CLASSES], out.places.iter_mut());
+    let mut groups = Groups::<WIDTH>::new(base);
+    for &changed in changed {
+        let (group, mut left) = (groups.next(simd, octaves), changed);
+        while left != 0 {
+            let bit = left.trailing_zeros();
+            left &= left - 1;
+            let class = usize::from(classes[usize::from(group.octaves[bit as usize])]) % CLASSES;
+            let within = group.class(class) & ((1 << bit) - 1);
+            let place = &mut out.next[class];
+            out.ranks[*place as usize] = before[class] + within.count_ones();
+            *places.next().expect(ROOM) = *place;
+            *place += 1;
+        }
+        add(&mut before, group.counts());
+    }
+    before
+}
+
+/// Ranks of elements, class by class.
+#[derive(Debug, Clone, Copy)]
+pub struct Ranked<'a> {
+    /// The ranks of each class, increasing.
+    pub ranks: &'a [u32],
+    /// By class: where its ranks end.
+    pub ends: [u32; CLASSES],
+}
+
+kernel! {
+    /// Finds the elements with these ranks: the reverse of [`class_ranks`]. `counts` is from
+    /// [`class_counts`] of the same elements. Ranks that do not increase, or are not below the size
+    /// of their class, set other bits or none.
+    ///
+    /// # Panics
+    /// If `counts` or `changed` is not one word for each group, or the ends decrease or are past
+    /// the ranks.
+    pub fn class_places / plain_class_places(
+        simd,
+        octaves: &Octaves,
+        base: &[u8],
+        counts: &[u64],
+        ranked: Ranked<'_>,
+        changed: &mut [u64],
+    ) {
+        check(octaves, base, counts.len());
+        check(octaves, base, changed.len());
+        match octaves.width {
+            1 => place::<S, 1>(simd, octaves, base, counts, ranked, changed),
+            2 => place::<S, 2>(simd, octaves, base, counts, ranked, changed),
+            4 => place::<S, 4>(simd, octaves, base, counts, ranked, changed),
+            _ => place::<S, 8>(simd, octaves, base, counts, ranked, changed),
+        }
+    }
+}
+
+#[inline(always)]
+fn place<S: Simd, const WIDTH: usize>(
+    simd: S,
+    octaves: &Octaves,
+    base: &[u8],
+    counts: &[u64],
+    ranked: Ranked<'_>,
+    changed: &mut [u64],
+) {
+    let mut lists = Lists::new(ranked);
+    let mut before = [0; CLASSES];
+    let mut groups = Groups::<WIDTH>::new(base);
+    for (&counts, changed) in counts.iter().zip(changed) {
+        let start = groups.skip();
+        let mut upto = before;
+        add(&mut upto, counts);
+        let next = u32x8::from_slice(simd, &lists.next);
+        let mut found = next.simd_lt(u32x8::from_slice(simd, &upto)).to_bitmask();
+        *changed = 0;
+        if found != 0 {
+            let group = groups.group(simd, octaves, start);
+            while found != 0 {
+                let class = found.trailing_zeros() as usize % CLASSES;
+                found &= found - 1;
+                let ranks = lists.take(class, before[class]..upto[class]);
+                *changed |= deposit(simd, ranks, group.class(class));
+            }
+        }
+        before = upto;
+    }
+}
+
+/// The ranks of each class that are not yet placed.
+struct Lists<'a> {
+    rest: [&'a [u32]; CLASSES],
+    /// By class: the next rank; the largest number if there is none.
+    next: [u32; CLASSES],
+}
+
+impl<'a> Lists<'a> {
+    fn new(Ranked { ranks, ends }: Ranked<'a>) -> Self {
+        let start = |class: usize| if class == 0 { 0 } else { ends[class - 1] as usize };
+        let rest = core::array::from_fn(|class| &ranks[start(class)..ends[class] as usize]);
+        let next = rest.map(|rest: &[u32]| rest.first().copied().unwrap_or(u32::MAX));
+        Self { rest, next }
+    }
+
+    /// Takes the ranks of a class that are in the range, and returns them as bits from its start.
+    #[inline(always)]
+    fn take(&mut self, class: usize, range: Range<u32>) -> u64 {
+        let mut taken = 0;
+        while self.next[class] < range.end {
+            taken |= 1 << (self.next[class].wrapping_sub(range.start) % 64);
+            self.rest[class] = &self.rest[class][1..];
+            self.next[class] = self.rest[class].first().copied().unwrap_or(u32::MAX);
+        }
+        taken
+    }
+}
+
+/// Moves bit i of `bits` to the place of the i-th one of `places`.
+#[inline(always)]
+fn deposit<S: Simd>(simd: S, mut bits: u64, mut places: u64) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx2) = simd.level().as_avx2() {
+        return pdep(avx2, bits, places);
+    }
+    let _ = simd;
+    let mut moved = 0;
+    while bits != 0 {
+        let skipped = bits.trailing_zeros();
+        for _ in 0..skipped {
+            places &= places.wrapping_sub(1);
+        }
+        bits >>= skipped;
+        moved |= places & places.wrapping_neg();
+        places &= places.wrapping_sub(1);
+        bits >>= 1;
+    }
+    moved
+}
+
+#[cfg(target_arch = "x86_64")]
+fearless_simd::kernel!(
+    // AVX2: 3 times as fast as the loop.
+    #[inline]
+    fn pdep(avx2: Avx2, bits: u64, places: u64) -> u64 {
+        core::arch::x86_64::_pdep_u64(bits, places)
+    }
+);
+
+/// The same kernels as plain loops.
+#[cfg(any(test, feature = "testing"))]
+mod plain {
+    use super::*;
+
+    fn elements<'a>(octaves: &Octaves, bytes: &'a [u8]) -> impl Iterator<Item = u64> + use<'a> {
+        let each = |bytes: &[u8]| bytes.iter().rfold(0, |all, &byte| all << 8 | u64::from(byte));
+        bytes.chunks(octaves.width).map(each)
+    }
+
+    pub(super) fn class_counts(
+        octaves: &Octaves,
+        base: &[u8],
+        counts: &mut [u64],
+    ) -> [u32; CLASSES] {
+        check(octaves, base, counts.len());
+        let (classes, mut sums) = (octaves.classes(), [0; CLASSES]);
+        for (group, count) in base.chunks(GROUP * octaves.width).zip(counts) {
+            let mut bytes = [0; CLASSES];
+            for element in elements(octaves, group) {
+                bytes[usize::from(classes[usize::from(octaves.of(element))])] += 1;
+            }
+            *count = u64::from_le_bytes(bytes);
+            add(&mut sums, *count);
+        }
+        sums
+    }
+
+    pub(super) fn class_ranks(
+        octaves: &Octaves,
+        base: &[u8],
+        changed: &[u64],
+        out: &mut Ranks<'_>,
+    ) -> [u32; CLASSES] {
+        check(octaves, base, changed.len());
+        let (classes, mut before) = (octaves.classes(), [0; CLASSES]);
+        let mut places = out.places.iter_mut();
+        for (at, element) in elements(octaves, base).enumerate() {
+            let class = usize::from(classes[usize::from(octaves.of(element))]);
+            if changed[at / GROUP] >> (at % GROUP) & 1 != 0 {
+                let place = &mut out.next[class];
+                out.ranks[*place as usize] = before[class];
+                *places.next().expect(ROOM) = *place;
+                *place += 1;
+            }
+            before[class] += 1;
+        }
+        before
+    }
+
+    pub(super) fn class_places(
+        octaves: &Octaves,
+        base: &[u8],
+        counts: &[u64],
+        ranked: Ranked<'_>,
+        changed: &mut [u64],
+    ) {
+        check(octaves, base, counts.len());
+        check(octaves, base, changed.len());
+        let (classes, mut before) = (octaves.classes(), [0; CLASSES]);
+        let mut lists = Lists::new(ranked);
+        changed.fill(0);
+        for (at, element) in elements(octaves, base).enumerate() {
+            let class = usize::from(classes[usize::from(octaves.of(element))]);
+            let rank = before[class];
+            changed[at / GROUP] |= lists.take(class, rank..rank + 1) << (at % GROUP);
+            before[class] += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    /// Classes of bytes with an octave of three bits: below 2, 2 to 4, and from 5 up.
+    const OCTAVES: Octaves = Octaves { width: 1, shift: 4, last: [1, 4, 255, 255, 255, 255, 255] };
+
+    #[test]
+    fn ranks_by_hand() {
+        // Octaves 0, 2, 7, 1, 5, 4, 0; the sign does not count.
+        let base = [0x0f, 0x2f, 0xff, 0x90, 0x50, 0x4f, 0x80];
+        let mut counts = [9];
+        assert_eq!(class_counts(&OCTAVES, &base, &mut counts), [3, 2, 2, 0, 0, 0, 0, 0]);
+        assert_eq!(counts, [0x02_02_03]);
+        // Changed are 0x90, 0x50, 0x4f and 0x80: ranks 1, 1, 1 and 2 in classes 0, 2, 1 and 0.
+        let (mut ranks, mut places) = ([9; 4], [9; 4]);
+        let mut out =
+            Ranks { next: [0, 2, 3, 4, 4, 4, 4, 4], ranks: &mut ranks, places: &mut places };
+        let sizes = class_ranks(&OCTAVES, &base, &[0b111_1000], &mut out);
+        assert_eq!(sizes[..3], [3, 2, 2]);
+        assert_eq!((ranks, places), ([1, 2, 1, 1], [0, 3, 2, 1]));
+        let mut changed = [9];
+        let ranked = Ranked { ranks: &ranks, ends: [2, 3, 4, 4, 4, 4, 4, 4] };
+        class_places(&OCTAVES, &base, &counts, ranked, &mut changed);
+        assert_eq!(changed, [0b111_1000]);
+    }
+
+    #[test]
+    fn octaves_of_floats() {
+        for (width, shift, one, octave) in
+            [(2, 7, 0x3f80, 127), (2, 10, 0x3c00, 15), (4, 23, 0x3f80_0000, 127)]
+        {
+            let octaves = Octaves { width, shift, last: [255; 7] };
+            assert_eq!(octaves.of(one), octave);
+            assert_eq!(octaves.of(one | 1 << (8 * width - 1)), octave);
+        }
+    }
+
+    #[test]
+    fn ranks_that_are_wrong_do_no_harm() {
+        let base = vec![0x20; 1000];
+        let (mut counts, mut changed) = (vec![0; 16], vec![0; 16]);
+        class_counts(&OCTAVES, &base, &mut counts);
+        for ranks in [[5, 5, 3], [0, u32::MAX, 7], [2000, 1, 0]] {
+            let ranked = Ranked { ranks: &ranks, ends: [1, 3, 3, 3, 3, 3, 3, 3] };
+            class_places(&OCTAVES, &base, &counts, ranked, &mut changed);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Joins the deltas of a chain into one.
+
+use std::io::Read;
+
+use crate::diff::{Absent, DiffOptions, Summary, Target, write_delta};
+use crate::frame::{FrameReader, Sink};
+use crate::workers::Workers;
+use crate::{Error, Mirror, Receiver, Source, State, Update};
+
+/// Writes one delta that leads from `base` to where the deltas `links` lead one after another. It
+/// is what the trainer would have written for both ends of the chain.
+///
+/// Applies the links to a copy of the base in memory and compares; so folding needs twice the bytes
+/// of the base.
+///
+/// # Errors
+/// If there are no links, one of them does not fit the weights before it, or the sink fails.
+pub fn fold<R: Read>(
+    base: &dyn Source,
+    links: impl IntoIterator<Item = R>,
+    options: &DiffOptions,
+    threads: usize,
+    sink: &mut Sink<'_>,
+) -> Result<Summary, Error> {
+    let mut receiver = Receiver::new(Mirror::copy_of(base)?, threads)?;
+    let mut state: Option<State> = None;
+    let mut update = Update::default();
+    for link in links {
+        let link = FrameReader::new(link)?;
+        if state.is_none() {
+            receiver = receiver.with_version(link.header().run, link.header().base);
+            state = Some(receiver.state());
+        }
+        receiver.stage_frames(vec![link], &mut update)?;
+        receiver.commit(&mut update)?;
+    }
+    let state = state.ok_or(Error::NoLinks)?;
+    let result = receiver.state();
+    let target = Target { run: result.run.expect("a link names its run"), version: result.version };
+    let options = DiffOptions { absent: Absent::Remove, ..*options };
+    let mut workers = Workers::new(threads);
+    write_delta(base, &state, receiver.tensors(), target, &options, &mut workers, sink)
+}

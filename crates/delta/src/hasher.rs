@@ -1,0 +1,181 @@
+//! The hash of a tensor: a sum over its words, so the changed words alone tell how it changes.
+//!
+//! A tensor's bytes are words of 8 bytes, the last one padded with zeros. Each word contributes a
+//! term of its tensor's seed, its index within the whole tensor, and its bits; the hash is the sum
+//! of the terms, in two lanes modulo 2^64. One more term for each tensor stands for its
+//! existence, so an empty tensor counts. Hashes of shards add up to the hash of the tensor, and
+//! hashes of tensors to the hash of the state.
+
+use gradwire_bits::{kernels, varint};
+
+use crate::{StateHash, Tensor};
+
+/// The index of the term that stands for a tensor's existence. No tensor has so many words.
+const EXISTENCE: u64 = u64::MAX;
+/// Bytes that are compared at once.
+const BLOCK: usize = 64;
+
+/// Hashes the bytes of one tensor.
+#[derive(Debug, Clone, Copy)]
+pub struct TensorHasher {
+    seed: u64,
+    width: usize,
+    /// The bytes of the whole tensor before those that are here.
+    start: u64,
+    owns_existence: bool,
+}
+
+impl TensorHasher {
+    /// The hasher for a tensor, or for a shard.
+    pub fn new(tensor: &Tensor) -> Self {
+        let mut text = Vec::with_capacity(tensor.name().len() + 16);
+        varint::write(tensor.name().len() as u64, &mut text);
+        text.extend_from_slice(tensor.name().as_bytes());
+        text.push(tensor.element().code());
+        tensor.shape().iter().for_each(|&dimension| varint::write(dimension, &mut text));
+        let width = tensor.element().width();
+        Self {
+            seed: kernels::state_hash(&text, 0, text.len() as u64)[0],
+            width,
+            start: tensor.first_element() * width as u64,
+            owns_existence: tensor.rows().start == 0,
+        }
+    }
+
+    /// The term that stands for the tensor's existence; the shard with the first row owns it.
+    pub fn existence(&self) -> StateHash {
+        if !self.owns_existence {
+            return StateHash::default();
+        }
+        StateHash(kernels::state_term(self.seed, EXISTENCE, 0))
+    }
+
+    /// The terms of the bytes from element `first` on. `first` elements must be a multiple of
+    /// 8 bytes, and `bytes` too unless they are the last of the tensor.
+    pub fn content(&self, first: usize, bytes: &[u8]) -> StateHash {
+        StateHash(kernels::state_hash(bytes, self.word(first, 0), self.seed))
+    }
+
+    /// What the hash gains if the elements of `base` at `positions` become `values`. `first` and
+    /// `base` are as for [`TensorHasher::content`]; the positions increase and count from the start
+    /// of `base`. Costs two terms for each changed word.
+    pub fn change(&self, first: usize, base: &[u8], positions: &[u32], values: &[u8]) -> StateHash {
+        let mut change = StateHash::default();
+        let mut changed = positions.iter().zip(values.chunks_exact(self.width)).peekable();
+        while let Some(&(&position, _)) = changed.peek() {
+            let word = position as usize * self.width / 8;
+            let old = word_at(base, word);
+            let mut new = old.to_le_bytes();
+            while let Some((position, value)) =
+                changed.next_if(|(position, _)| **position as usize * self.width / 8 == word)
+            {
+                let at = *position as usize * self.width % 8;
+                new[at..at + self.width].copy_from_slice(value);
+            }
+            let index = self.word(first, word);
+            change += StateHash(kernels::state_term(self.seed, index, u64::from_le_bytes(new)));
+            change -= StateHash(kernels::state_term(self.seed, index, old));
+        }
+        change
+    }
+
+    /// What the hash gains if `base` becomes `new`. `first` and both slices are as for
+    /// [`TensorHasher::content`]. Costs a comparison, and two terms for each changed word.
+    pub fn difference(&self, first: usize, base: &[u8], new: &[u8]) -> StateHash {
+        let mut change = StateHash::default();
+        let blocks = base.chunks(BLOCK).zip(new.chunks(BLOCK)).enumerate();
+        for (block, (old, new)) in blocks.filter(|(_, (old, new))| old != new) {
+            for word in 0..old.len().div_ceil(8) {
+                let (old, new) = (word_at(old, word), word_at(new, word));
+                if old != new {
+                    let index = self.word(first, block * BLOCK / 8 + word);
+                    change += StateHash(kernels::state_term(self.seed, index, new));
+                    change -= StateHash(kernels::state_term(self.seed, index, old));
+                }
+            }
+        }
+        change
+    }
+
+    fn word(&self, first: usize, word: usize) -> u64 {
+        (self.start + (first * self.width) as u64) / 8 + word as u64
+    }
+}
+
+/// A word of `bytes`, padded with zeros.
+fn word_at(bytes: &[u8], word: usize) -> u64 {
+    let mut padded = [0; 8];
+    let bytes = &bytes[8 * word..];
+    if let Some(word) = bytes.first_chunk() {
+        return u64::from_le_bytes(*word);
+    }
+    let len = bytes.len();
+    padded[..len].copy_from_slice(bytes);
+    u64::from_le_bytes(padded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ElementType;
+
+    fn tensor(name: &str, shape: &[u64]) -> Tensor {
+        Tensor::new(name, ElementType::Bf16, shape).unwrap()
+    }
+
+    fn whole(tensor: &Tensor, bytes: &[u8]) -> StateHash {
+        let hasher = TensorHasher::new(tensor);
+        hasher.existence() + hasher.content(0, bytes)
+    }
+
+    #[test]
+    fn name_type_shape_and_bits_count() {
+        let bytes: Vec<u8> = (0..48).collect();
+        let hash = whole(&tensor("w", &[6, 4]), &bytes);
+        let mut others = vec![
+            whole(&tensor("v", &[6, 4]), &bytes),
+            whole(&tensor("w", &[4, 6]), &bytes),
+            whole(&Tensor::new("w", ElementType::F16, [6, 4]).unwrap(), &bytes),
+            StateHash::default(),
+        ];
+        for bit in 0..8 * bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            others.push(whole(&tensor("w", &[6, 4]), &flipped));
+        }
+        for other in others {
+            assert!(hash.0[0] != other.0[0] && hash.0[1] != other.0[1]);
+        }
+        let empty = whole(&tensor("w", &[0]), &[]);
+        assert_ne!(empty, StateHash::default());
+    }
+
+    #[test]
+    fn hashes_of_shards_add_up() {
+        let bytes: Vec<u8> = (0..44u8).map(|i| i.wrapping_mul(7)).collect();
+        let hash = whole(&tensor("w", &[11, 2]), &bytes);
+        let shards = [0..4, 4..10, 10..11].map(|rows: std::ops::Range<u64>| {
+            let shard = Tensor::shard("w", ElementType::Bf16, [11, 2], rows.clone()).unwrap();
+            whole(&shard, &bytes[rows.start as usize * 4..rows.end as usize * 4])
+        });
+        assert_eq!(shards.into_iter().sum::<StateHash>(), hash);
+    }
+
+    #[test]
+    fn a_change_is_the_difference_of_two_hashes() {
+        let base: Vec<u8> = (0..46u8).map(|i| i * 5).collect();
+        let (positions, values) = ([0, 1, 3, 4, 9, 22], [7u8, 1, 8, 2, 9, 3, 0, 0, 1, 2, 3, 4]);
+        let mut new = base.clone();
+        for (position, value) in positions.iter().zip(values.as_chunks::<2>().0) {
+            new[2 * position..2 * position + 2].copy_from_slice(value);
+        }
+        let positions = positions.map(|position| position as u32);
+        let tensor = tensor("w", &[23]);
+        let change = TensorHasher::new(&tensor).change(0, &base, &positions, &values);
+        assert_eq!(whole(&tensor, &base) + change, whole(&tensor, &new));
+        let hasher = TensorHasher::new(&tensor);
+        assert_eq!(hasher.difference(0, &base, &new), change);
+        let hash = whole(&tensor, &base);
+        assert_eq!(StateHash::from_bytes(hash.to_bytes()), hash);
+    }
+}

@@ -1,0 +1,67 @@
+//! The coder of parts, with its working memory.
+
+use gradwire_bits::kernels::{CLASSES, Octaves};
+
+use super::sparse::Changes;
+use super::steps::MOST_SHIFT;
+use crate::ElementType;
+
+/// What the writer of a part may use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Positions are coded without the base: more bytes, but readers that hold no base can list
+    /// them, and several deltas can be folded into one.
+    pub portable: bool,
+}
+
+/// The content of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content<'a> {
+    /// The elements are those of the base.
+    Same,
+    /// Some elements differ from the base.
+    Changes {
+        /// Places of the changed elements within the part, in increasing order.
+        positions: &'a [u32],
+        /// The new elements at these places, little-endian, one after another.
+        values: &'a [u8],
+    },
+    /// All elements of the part, little-endian.
+    Whole(&'a [u8]),
+}
+
+/// Encodes and decodes parts. Keeps its working memory, so in a steady state it allocates nothing:
+/// 256 KiB, and about 24 bytes for each changed element of a part.
+#[derive(Debug, Default)]
+pub struct Coder {
+    /// A bit for each element of the part: whether it changed.
+    pub(super) changed: Vec<u64>,
+    /// The numbers of elements of each class in each group of 64.
+    pub(super) counts: Vec<u64>,
+    /// The changed elements, in order.
+    pub(super) positions: Vec<u32>,
+    /// Their new values.
+    pub(super) values: Vec<u8>,
+    /// By changed element, in order: its place in `changes`.
+    pub(super) places: Vec<u32>,
+    /// The changed elements by class.
+    pub(super) changes: Changes,
+}
+
+/// How elements of a type are divided into octaves; all are in one class. `None` for integers.
+pub(super) fn octaves(element: ElementType) -> Option<Octaves> {
+    let bits = element.exponent_bits();
+    let shift = element.mantissa_bits() + bits.saturating_sub(8);
+    (bits > 0).then(|| Octaves { width: element.width(), shift, last: [255; CLASSES - 1] })
+}
+
+/// How many octaves elements are below the last one of their class, by octave; at most the bits of
+/// a mantissa: below, an update is larger than the element.
+pub(super) fn shifts(octaves: &Octaves, mantissa_bits: u32) -> [u8; 256] {
+    let classes = octaves.classes();
+    let most = mantissa_bits.min(MOST_SHIFT) as u8;
+    core::array::from_fn(|octave| match octaves.last.get(usize::from(classes[octave])) {
+        Some(&last) if last < 255 => (last - octave as u8).min(most),
+        _ => 0,
+    })
+}

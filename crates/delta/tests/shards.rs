@@ -1,0 +1,111 @@
+//! Ranks that hold shards of the tensors, and receivers of whole tensors and of shards.
+
+mod common;
+
+use common::*;
+use gradwire_delta::{DiffOptions, ElementType, Error, Mirror, Receiver, Sender, Share, Tensor};
+
+/// What rank `rank` of `ranks` holds of a model: as many rows of each tensor as FSDP2 gives it, or
+/// the whole tensor if rows cannot be cut, on rank 0.
+fn shards(model: &Model, rank: u64, ranks: u64) -> Model {
+    let shard = |(tensor, bytes): &(Tensor, Vec<u8>)| {
+        let (rows, shape) = (tensor.rows().end, tensor.shape());
+        let chunk = rows.div_ceil(ranks);
+        let own = (rank * chunk).min(rows)..((rank + 1) * chunk).min(rows);
+        let all: Result<Vec<Tensor>, Error> = (0..ranks)
+            .map(|rank| {
+                let own = (rank * chunk).min(rows)..((rank + 1) * chunk).min(rows);
+                Tensor::shard(tensor.name(), tensor.element(), shape, own)
+            })
+            .collect();
+        if all.is_err() || shape.is_empty() {
+            return (rank == 0).then(|| (tensor.clone(), bytes.clone()));
+        }
+        let shard = Tensor::shard(tensor.name(), tensor.element(), shape, own.clone()).unwrap();
+        let row = bytes.len() / rows.max(1) as usize;
+        let bytes = bytes[own.start as usize * row..own.end as usize * row].to_vec();
+        (!own.is_empty() || rank == 0).then_some((shard, bytes))
+    };
+    model.iter().filter_map(shard).collect()
+}
+
+fn senders(model: &Model, ranks: u64) -> Vec<Sender> {
+    let sender = |rank| {
+        let share = Share { index: rank, count: ranks };
+        sender(&shards(model, rank, ranks), DiffOptions { share, ..DiffOptions::default() }, 1)
+    };
+    (0..ranks).map(sender).collect()
+}
+
+fn diffs(senders: &mut [Sender], new: &Model) -> Vec<Vec<u8>> {
+    let ranks = senders.len() as u64;
+    let diff =
+        |(rank, sender): (usize, &mut Sender)| diff(sender, &shards(new, rank as u64, ranks));
+    senders.iter_mut().enumerate().map(diff).collect()
+}
+
+#[test]
+fn shards_of_ranks_make_up_the_update() {
+    let old = model(1);
+    for ranks in [1, 2, 3, 5] {
+        let new = step(&old, ranks, 40);
+        let mut senders = senders(&old, ranks);
+        let streams = diffs(&mut senders, &new);
+        let mut receiver = receiver(&old);
+        // In any order.
+        let mut update = receiver.stage(streams.iter().rev().map(|stream| &stream[..])).unwrap();
+        receiver.commit(&mut update).unwrap();
+        assert!(has(&receiver, &new), "{ranks} ranks");
+        for sender in &mut senders {
+            sender.commit().unwrap();
+        }
+        // Snapshots of the ranks are joined to whole tensors.
+        let snapshots: Vec<_> = senders.iter_mut().map(snapshot).collect();
+        let mut empty = Receiver::new(Mirror::default(), 1).unwrap();
+        let mut update = empty.stage(snapshots.iter().map(|stream| &stream[..])).unwrap();
+        empty.commit(&mut update).unwrap();
+        assert!(has(&empty, &new), "{ranks} ranks");
+        assert_eq!(empty.state().hash, receiver.state().hash);
+    }
+}
+
+#[test]
+fn a_rank_that_holds_the_same_shards_needs_its_share_only() {
+    let (old, new) = (model(1), step(&model(1), 1, 40));
+    let streams = diffs(&mut senders(&old, 3), &new);
+    for (rank, stream) in streams.iter().enumerate() {
+        let mut receiver = receiver(&shards(&old, rank as u64, 3));
+        apply(&mut receiver, stream).unwrap();
+        assert!(has(&receiver, &shards(&new, rank as u64, 3)));
+    }
+}
+
+#[test]
+fn a_missing_share_is_refused() {
+    let (old, new) = (model(1), step(&model(1), 1, 40));
+    let streams = diffs(&mut senders(&old, 3), &new);
+    let receiver = receiver(&old);
+    let error = receiver.stage([&streams[0][..], &streams[2][..]]).unwrap_err();
+    assert!(matches!(error, Error::MissingShares { expected: 3, found: 2 }), "{error}");
+    let error = receiver.stage([&streams[0][..], &streams[0][..]]).unwrap_err();
+    assert!(matches!(error, Error::MixedShares(_)), "{error}");
+    let other = diffs(&mut senders(&old, 2), &new);
+    let error = receiver.stage([&streams[0][..], &other[1][..]]).unwrap_err();
+    assert!(matches!(error, Error::MixedShares(_)), "{error}");
+}
+
+#[test]
+fn whole_tensors_do_not_fit_shards() {
+    let (old, new) = (model(1), step(&model(1), 1, 40));
+    let stream = delta(&old, &new);
+    // Both halves here: the same weights, and the same hash.
+    let mut halves = shards(&old, 0, 2);
+    halves.extend(shards(&old, 1, 2));
+    let receiver = Receiver::new(mirror(&halves), 1).unwrap();
+    let error = receiver.stage([&stream[..]]).unwrap_err();
+    assert!(matches!(error, Error::ShardsHere), "{error}");
+    let shard = Tensor::shard("w", ElementType::U8, [16], 0..8).unwrap();
+    let alone = sender(&old, DiffOptions::default(), 1)
+        .diff(&mirror(&vec![(shard, vec![0; 8])]), &mut |_| Ok(()));
+    assert!(matches!(alone, Err(Error::InvalidTensor { .. })), "{alone:?}");
+}
