@@ -67,10 +67,11 @@ def sampler(folder, pipe):
     """For each seed that comes: takes the newest weights, samples, and sends the numbers back."""
     model = Gpt().to(torch.bfloat16)
     # The receiver writes into the tensors of the model.
-    receiver = delta.Receiver(model.state_dict())
+    receiver, published = delta.Receiver(model.state_dict()), delta.Folder(folder)
     while True:
         torch.manual_seed(pipe.recv())
-        receiver.follow(delta.Folder(folder))
+        if published.latest is not None:
+            receiver.follow(published)
         tokens = torch.randint(NUMBERS, (BATCH, 1))
         with torch.no_grad():
             while tokens.shape[1] < LENGTH:

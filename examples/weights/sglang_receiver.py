@@ -26,6 +26,8 @@ class Follower:
         An update is decoded and checked before the engine is touched. If the engine fails in the
         middle, call it again: the same tensors are loaded once more.
         """
+        if self.folder.latest is None:
+            return self.receiver.version
         for update in self.receiver.updates(self.folder):
             self.load(update)
             # Only now the version advances.

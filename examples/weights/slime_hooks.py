@@ -7,8 +7,9 @@
         --sglang-custom-pull-weights-pre-read-hook slime_hooks.fetch
 
 The trainer writes a whole checkpoint to its own disk, and `publish` a delta to the shared folder.
-On an engine's machine `fetch` makes the checkpoint of it, and slime loads this as always. So only
-the folder is shared. Written for slime at commit 624b824 with its patch of SGLang.
+On an engine's machine `fetch` makes the checkpoint of the base, the newest snapshot and the deltas
+after it, and slime loads this as always. So only the folder is shared. Written for slime at commit
+624b824 with its patch of SGLang.
 """
 
 import fcntl

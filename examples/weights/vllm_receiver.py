@@ -33,11 +33,12 @@ class DeltaWorker:
         One worker of a machine does it for all, with one copy of the model in main memory. Returns
         the version, or None if the engine has the newest one.
         """
-        if self.local_rank:
+        folder = delta.Folder(folder)
+        if self.local_rank or folder.latest is None:
             return None
         if not hasattr(self, "delta_receiver"):
             self.delta_receiver = delta.Receiver(base, threads=8)
-        self.delta_update = next(iter(self.delta_receiver.updates(delta.Folder(folder))), None)
+        self.delta_update = next(self.delta_receiver.updates(folder), None)
         if self.delta_update is None:
             return None
         torch.save(list(patches(self.delta_update)), STAGED)

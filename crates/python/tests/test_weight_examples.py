@@ -13,6 +13,7 @@ import torch
 from engines import assert_engine_has
 from safetensors.torch import save_file
 
+import gradwire
 import gradwire.delta as delta
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "weights"
@@ -175,6 +176,27 @@ def test_sglang_loads_again_after_a_failure(example, base, tmp_path, monkeypatch
     # A part was written, and the receiver has not advanced.
     assert follower.receiver.version == 0
     assert follower.follow() == 1
+    for model in engine.models:
+        assert_engine_has(model, publisher.trainer.weights())
+
+
+def test_a_missing_link_is_named_before_the_engine_is_touched(example, base, tmp_path):
+    receiver, folder = example("sglang_receiver"), tmp_path / "run"
+    publisher, engine = Publisher(base, str(folder)), engines.SglangEngine(engines.checkpoint())
+    follower = receiver.Follower(engine, base, str(folder))
+    # Nothing is published yet.
+    assert follower.follow() == 0
+    for _ in range(3):
+        publisher.step()
+    (folder / "delta-0000000001-0000000002.gwd").unlink()
+    with pytest.raises(gradwire.StateError, match="version 2"):
+        follower.follow()
+    assert follower.receiver.version == 0
+    for model in engine.models:
+        assert_engine_has(model, engines.checkpoint())
+    # A snapshot helps.
+    publisher.folder.publish(publisher.sender.snapshot())
+    assert follower.follow() == 3
     for model in engine.models:
         assert_engine_has(model, publisher.trainer.weights())
 
