@@ -125,7 +125,8 @@ trait Element {}
 impl Element for f32 {}
 impl Element for u16 {}
 
-/// Bytes of a tensor that nobody else uses: a channel's outgoing or incoming buffer.
+/// Bytes at an address that nobody else uses: a channel's outgoing or incoming buffer, or a tensor
+/// of weights during a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bytes {
     address: usize,
@@ -133,7 +134,8 @@ pub(crate) struct Bytes {
 }
 
 impl Bytes {
-    /// The first `len` bytes at an address that a channel returned for at least `len` bytes.
+    /// The first `len` bytes at an address that a channel returned for at least `len` bytes, or of a
+    /// dense tensor that the Python package keeps alive.
     pub(crate) fn new(address: usize, len: usize) -> Self {
         Self { address, len: if address == 0 { 0 } else { len } }
     }
@@ -143,8 +145,9 @@ impl Bytes {
         if self.len == 0 {
             return &[];
         }
-        // SAFETY: the channel's tensor has at least `len` bytes and is kept alive by the channel.
-        // Only calls of this channel write to it, and its one user makes them one at a time.
+        // SAFETY: the tensor has at least `len` bytes and is kept alive, by the channel or by the
+        // Python package. Only calls of the channel write to it, and its one user makes them one at
+        // a time; nobody writes to a tensor of weights during a call.
         unsafe { std::slice::from_raw_parts(self.address as *const u8, self.len) }
     }
 

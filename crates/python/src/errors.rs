@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use gradwire_exchange::ExchangeError;
 use pyo3::create_exception;
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyException, PyOSError};
 use pyo3::prelude::*;
 
 create_exception!(gradwire, GradwireError, PyException, "Anything that gradwire refuses.");
@@ -112,6 +112,34 @@ impl From<gradwire::StateError> for Failure {
 impl From<gradwire::SpecError> for Failure {
     fn from(error: gradwire::SpecError) -> Self {
         gradwire::Error::from(error).into()
+    }
+}
+
+impl From<gradwire_delta::Error> for Failure {
+    fn from(error: gradwire_delta::Error) -> Self {
+        use gradwire_delta::Error;
+        let raise = match &error {
+            Error::Io(_) => PyOSError::new_err as fn(String) -> PyErr,
+            Error::NotADelta
+            | Error::FormatVersion(_)
+            | Error::Truncated(_)
+            | Error::Damaged(_)
+            | Error::DamagedPart(_)
+            | Error::DamagedTensor { .. }
+            | Error::WrongChange { .. }
+            | Error::TooLarge { .. } => MessageError::new_err,
+            Error::InvalidTensor { .. } | Error::Twice { .. } | Error::Length { .. } => {
+                ConfigError::new_err
+            }
+            _ => StateError::new_err,
+        };
+        Self::new(raise, error)
+    }
+}
+
+impl From<gradwire_delta::files::FileError> for Failure {
+    fn from(error: gradwire_delta::files::FileError) -> Self {
+        Self::new(PyOSError::new_err, error)
     }
 }
 

@@ -1,4 +1,5 @@
-//! The Python module `gradwire._core`: compressors, and averages over a PyTorch process group.
+//! The Python module `gradwire._core`: compressors, averages over a PyTorch process group, and
+//! deltas of weights.
 //!
 //! The Python package checks tensors and passes their addresses. This crate turns the addresses
 //! into slices in one place, and converts errors to exceptions in one place. It releases the
@@ -9,6 +10,7 @@ mod buffer;
 mod channel;
 mod codec;
 mod command_line;
+mod delta;
 mod device;
 mod errors;
 mod frames;
@@ -28,6 +30,7 @@ fn keep_forever(object: Py<PyAny>) {
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::add(module)?;
+    delta::add(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("MOST_THREADS", gradwire::Threads::MOST)?;
     module.add_class::<reducer::ReducerHandle>()?;

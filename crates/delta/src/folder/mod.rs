@@ -11,6 +11,7 @@ mod follow;
 mod pointer;
 mod prune;
 mod publication;
+mod step;
 #[cfg(test)]
 mod tests;
 

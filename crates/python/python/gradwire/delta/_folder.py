@@ -1,0 +1,72 @@
+"""Folders on a shared disk, through which a trainer publishes its updates."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Iterable, Iterator, Optional, Union
+
+from .. import _core
+from .._arrays import whole_number
+
+if TYPE_CHECKING:
+    from ._sender import Sender
+
+
+class Frames:
+    """The stream that a sender writes: an iterator of bytes that knows its sender."""
+
+    def __init__(self, sender: Sender, frames: Iterator[bytes]) -> None:
+        self.sender, self._frames = sender, frames
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._frames
+
+    def __next__(self) -> bytes:
+        return next(self._frames)
+
+
+class Folder:
+    """A folder of published streams. The trainer publishes, receivers read.
+
+    Args:
+        path: the folder, which need not exist yet. Each run needs its own.
+    """
+
+    def __init__(self, path: Union[str, os.PathLike[str]]) -> None:
+        self.path = os.fspath(path)
+        self.core = _core.DeltaFolder(self.path)
+
+    @property
+    def latest(self) -> Optional[int]:
+        """The newest published version; ``None`` if there is none."""
+        latest = self.core.latest()
+        return None if latest is None else latest[1]
+
+    def publish(self, frames: Union[bytes, Iterable[bytes]], *, keep: int = 200, snapshot_every: int = 50) -> int:
+        """Publishes a stream: writes it, syncs it, and only then names it as the newest. Returns
+        its bytes.
+
+        If the newest snapshot is ``snapshot_every`` versions old, or more, a snapshot of the
+        sender's kept weights is published first; for this ``frames`` must come from
+        ``Sender.diff``. 0 means no snapshots. Receivers that are at most ``keep`` versions behind
+        need no snapshot; older streams are removed, unless a snapshot that stays needs them.
+
+        Raises ``StateError`` if another trainer has published here. The folder is then as it was.
+        """
+        limits = whole_number("keep", keep), whole_number("snapshot_every", snapshot_every)
+        if isinstance(frames, Frames) and self.core.is_snapshot_due(*limits):
+            self._write([frames.sender.snapshot()])
+        sent = self._write([frames] if isinstance(frames, bytes) else frames)
+        self.core.prune(*limits)
+        return sent
+
+    def _write(self, frames: Iterable[bytes]) -> int:
+        publication, sent = self.core.begin(), 0
+        try:
+            for frame in frames:
+                publication.write(frame)
+                sent += len(frame)
+            publication.finish()
+        finally:
+            publication.close()
+        return sent

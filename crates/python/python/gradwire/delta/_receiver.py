@@ -1,0 +1,98 @@
+"""The receiving end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional, Tuple, Union
+
+from .. import _core
+from .._arrays import whole_number
+from ._update import Update, local_shape
+from ._weights import Base, empty, library, once, pairs, path_of, to_write
+
+if TYPE_CHECKING:
+    from ._folder import Folder
+
+
+class Receiver:
+    """Holds weights, and brings them from version to version.
+
+    Args:
+        base: the weights that the sender started from: a ``.safetensors`` file or a folder, which
+            is copied to main memory, or a dictionary of your arrays or CPU tensors, which updates
+            then change in place.
+        threads: the threads that decode.
+        to: ``"torch"`` or ``"numpy"``: what ``tensors()`` and updates yield. By default as the base
+            is; for files PyTorch if it is installed. numpy has no bfloat16 and no float8, and gets
+            their bits as unsigned integers.
+        max_bytes: the most bytes of new tensors in one update; by default 1 GiB, or 1024 times the
+            bytes of the stream if that is more.
+    """
+
+    def __init__(
+        self, base: Base, *, threads: int = 1, to: Optional[str] = None, max_bytes: Optional[int] = None
+    ) -> None:
+        path = path_of(base)
+        # Keeps the memory of the user's tensors alive.
+        self._memories = [] if path is not None else list(once(to_write(name, tensor) for name, tensor in pairs(base)))  # type: ignore[arg-type]
+        self.to = library(to, base if path is not None else self._memories)
+        self.core = _core.DeltaReceiver(
+            path if path is not None else [memory.description for memory in self._memories],
+            threads=whole_number("threads", threads, 16),
+            max_bytes=None if max_bytes is None else whole_number("max_bytes", max_bytes),
+        )
+
+    @property
+    def version(self) -> int:
+        """The version of the weights; 0 for a base model."""
+        return self.core.state[1]
+
+    @property
+    def run(self) -> Optional[str]:
+        """The name of the run that made the weights; ``None`` for a base model."""
+        return self.core.state[0]
+
+    def tensors(self) -> Iterator[Tuple[str, Any]]:
+        """All weights: pairs of a name and a new array or tensor, in the order of their names."""
+        for number, description in enumerate(self.core.tensors()):
+            tensor, address = empty(description[1], local_shape(description), self.to)
+            self.core.copy(number, address)
+            yield description[0], tensor
+
+    def stage(self, frames: Union[bytes, Iterable[bytes]], *shares: Union[bytes, Iterable[bytes]]) -> Update:
+        """Decodes a stream, and proves that it fits these weights and gives the sender's. Changes
+        nothing.
+
+        ``frames`` is what ``Sender.diff`` or ``Sender.snapshot`` gave: bytes, or an iterable of
+        bytes. If several ranks have sent their own rows, give the streams of all.
+        """
+        streams = [frames if isinstance(frames, bytes) else b"".join(frames) for frames in (frames, *shares)]
+        return Update(self, self.core.stage(streams))
+
+    def updates(self, folder: Folder) -> Iterator[Update]:
+        """Stages the updates that lead to the newest version of a folder, one after the other.
+
+        Load each into the engine, then commit it. Ends at the newest version, or after an update
+        that was not committed. Starts with a snapshot if links are missing, or if the weights are
+        of another run.
+
+        Raises ``StateError`` if no published stream helps; it names the missing link.
+        """
+        while (update := self.core.stage_next(folder.core)) is not None:
+            before = self.core.state
+            yield Update(self, update)
+            if self.core.state == before:
+                return
+
+    def follow(self, folder: Folder) -> int:
+        """Brings the weights to the newest version of a folder, and returns it.
+
+        Raises as ``updates`` does. The weights are then those of the last update that was
+        committed.
+        """
+        for update in self.updates(folder):
+            update.commit()
+        return self.version
+
+    def verify(self) -> None:
+        """Hashes all weights again. Raises ``StateError`` if others have changed them."""
+        self.core.verify()

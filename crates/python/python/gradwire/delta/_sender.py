@@ -1,0 +1,133 @@
+"""The sending end."""
+
+from __future__ import annotations
+
+from typing import Iterator, List, Optional, Sequence, Tuple
+
+from .. import _core
+from .._arrays import whole_number
+from ._folder import Folder, Frames
+from ._weights import Base, Memory, Weights, once, pairs, path_of, to_read
+
+# Bytes of tensors that are coded at once, so that small ones share the threads.
+BATCH = 256 << 20
+
+
+class Sender:
+    """Keeps a copy of the weights that all receivers hold, and writes the changes to new ones.
+
+    Args:
+        base: the weights that the receivers start from: a ``.safetensors`` file, a folder with
+            ``model.safetensors.index.json`` or one such file, or a dictionary of arrays or tensors.
+        threads: the threads that code. The bytes do not depend on it.
+        portable: whether positions are coded without the base: more bytes, but ``gradwire delta
+            --fold`` can join deltas without it.
+        absent: what becomes of tensors of the base that ``diff`` is not given: ``"refuse"``,
+            ``"keep"`` or ``"remove"``.
+        share: the number of this rank and the number of ranks, if each rank sends its own rows.
+    """
+
+    def __init__(
+        self,
+        base: Base,
+        *,
+        threads: int = 1,
+        portable: bool = False,
+        absent: str = "refuse",
+        share: Tuple[int, int] = (0, 1),
+    ) -> None:
+        self._start(None, base, threads, portable, absent, share)
+
+    @classmethod
+    def resume(
+        cls,
+        folder: Folder,
+        base: Base,
+        *,
+        threads: int = 1,
+        portable: bool = False,
+        absent: str = "refuse",
+        share: Tuple[int, int] = (0, 1),
+    ) -> Sender:
+        """Continues a run, for example after a crash: starts from the newest version that the
+        folder has, or from ``base`` if nothing is published yet. Other arguments are as above."""
+        sender = cls.__new__(cls)
+        sender._start(folder, base, threads, portable, absent, share)
+        return sender
+
+    def _start(
+        self, folder: Optional[Folder], base: Base, threads: int, portable: bool, absent: str, share: Tuple[int, int]
+    ) -> None:
+        path, memories = path_of(base), []
+        if path is None:
+            memories = list(once(to_read(name, tensor) for name, tensor in pairs(base)))  # type: ignore[arg-type]
+        self._names: Sequence[str] = [memory.name for memory in memories]
+        self._core = _core.DeltaSender(
+            path if path is not None else [memory.description for memory in memories],
+            None if folder is None else folder.core,
+            threads=whole_number("threads", threads, 16),
+            portable=bool(portable),
+            absent=absent,
+            share=share,
+        )
+
+    @property
+    def version(self) -> int:
+        """The version that the receivers hold."""
+        return self._core.state[1]
+
+    @property
+    def run(self) -> str:
+        """The name of the run: 32 hexadecimal digits that no other run has."""
+        run = self._core.state[0]
+        assert run is not None
+        return run
+
+    def diff(self, weights: Weights) -> Frames:
+        """Writes the changes from the kept weights to ``weights``, a dictionary or pairs of name
+        and tensor with the element types of the base.
+
+        Yields bytes as they are ready; together they are one stream. Weights must not change until
+        it has ended. A DTensor contributes its own rows. Call ``commit()`` when the stream is safe,
+        else ``rollback()``; an iterator that is dropped before its end is rolled back.
+        """
+        return Frames(self, self._written(weights))
+
+    def _written(self, weights: Weights) -> Iterator[bytes]:
+        self._core.begin()
+        complete = False
+        try:
+            for batch in _batches(once((to_read(name, tensor) for name, tensor in pairs(weights)), self._names)):
+                written = self._core.add([memory.description for memory in batch])
+                if written:
+                    yield written
+            yield self._core.finish()
+            complete = True
+        finally:
+            if not complete:
+                self._core.rollback()
+
+    def snapshot(self) -> bytes:
+        """All kept weights as a stream, for receivers that hold none or others."""
+        return self._core.snapshot()
+
+    def commit(self) -> None:
+        """Advances the kept weights by the written changes: the receivers have them, or will."""
+        self._core.commit()
+
+    def rollback(self) -> None:
+        """Forgets the written changes."""
+        self._core.rollback()
+
+
+def _batches(memories: Iterator[Memory]) -> Iterator[List[Memory]]:
+    batch: List[Memory] = []
+    size = 0
+    for memory in memories:
+        batch.append(memory)
+        size += memory.size
+        if size >= BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

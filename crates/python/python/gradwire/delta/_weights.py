@@ -1,0 +1,219 @@
+"""Descriptions of tensors, for the Rust side."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+from .. import _core
+from .._arrays import is_torch
+
+# Element types of numpy and PyTorch by their names in safetensors files.
+ELEMENTS = {
+    "uint8": "U8",
+    "int8": "I8",
+    "bool": "BOOL",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "uint16": "U16",
+    "int16": "I16",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "uint32": "U32",
+    "int32": "I32",
+    "float32": "F32",
+    "uint64": "U64",
+    "int64": "I64",
+    "float64": "F64",
+}
+_DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
+# Bits of the types that numpy lacks.
+_BITS = {"BF16": "uint16", "F8_E4M3": "uint8", "F8_E5M2": "uint8"}
+
+Weights = Union[Mapping[str, Any], Iterable[Tuple[str, Any]]]
+Base = Union[str, "os.PathLike[str]", Weights]
+Description = Tuple[str, str, List[int], Optional[Tuple[int, int]], int]
+
+
+class Memory(NamedTuple):
+    """A tensor in main memory, and what keeps its memory alive."""
+
+    description: Description
+    owner: Any
+
+    @property
+    def name(self) -> str:
+        return self.description[0]
+
+    @property
+    def size(self) -> int:
+        """Bytes, as far as batches need them."""
+        size: int = getattr(self.owner, "nbytes", 0)
+        return size
+
+    @property
+    def place(self) -> Tuple[Any, ...]:
+        """Equal for names of the same memory: tied weights."""
+        _, element, shape, rows, address = self.description
+        return address, element, tuple(shape), rows
+
+
+def pairs(weights: Weights) -> Iterator[Tuple[str, Any]]:
+    """Names and tensors of a mapping or of an iterable of pairs."""
+    items = weights.items() if isinstance(weights, Mapping) else weights
+    for item in items:
+        try:
+            name, tensor = item
+        except (TypeError, ValueError):
+            raise _core.ConfigError(
+                f"the weights contain {type(item).__name__}; give a dictionary of tensors, or pairs of a name and a tensor"
+            ) from None
+        if not isinstance(name, str):
+            raise _core.ConfigError(f"{name!r} is not a name of a tensor; give a string")
+        yield name, tensor
+
+
+def to_read(name: str, tensor: Any) -> Memory:
+    """A tensor to be read: copied to main memory if it is on a device, and made contiguous."""
+    tensor, shape, rows = _own_rows(name, tensor)
+    if is_torch(tensor):
+        tensor = _on_host(name, tensor.detach()).contiguous()
+    else:
+        import numpy
+
+        tensor = numpy.ascontiguousarray(_array(name, tensor))
+        # A contiguous copy of a scalar has a dimension.
+        tensor = tensor.reshape(shape) if rows is None else tensor
+    return _memory(name, tensor, shape, rows)
+
+
+def to_write(name: str, tensor: Any) -> Memory:
+    """A tensor that a receiver writes to in place."""
+    tensor, shape, rows = _own_rows(name, tensor)
+    if is_torch(tensor):
+        tensor = tensor.detach()
+        if tensor.device.type != "cpu":
+            raise _core.ConfigError(
+                f"'{name}' is on {tensor.device}; give a receiver tensors in main memory, and load update.patches() or "
+                "update.tensors() into the model"
+            )
+        contiguous = tensor.is_contiguous()
+    else:
+        tensor = _array(name, tensor)
+        contiguous = tensor.flags["C_CONTIGUOUS"]
+        if not tensor.flags["WRITEABLE"]:
+            raise _core.ConfigError(f"'{name}' is read-only; give the receiver a copy")
+    if not contiguous:
+        raise _core.ConfigError(f"'{name}' is not contiguous, and the receiver writes in place; give it a contiguous copy")
+    return _memory(name, tensor, shape, rows)
+
+
+def once(memories: Iterable[Memory], known: Sequence[str] = ()) -> Iterator[Memory]:
+    """Leaves out further names of the same memory, except names in ``known``."""
+    names, seen = set(known), {}
+    for memory in memories:
+        first = seen.setdefault(memory.place, memory) if memory.size else memory
+        if first is memory or memory.name in names:
+            yield memory
+
+
+def path_of(base: Any) -> Optional[str]:
+    """The path, if a file or folder is meant."""
+    return os.fspath(base) if isinstance(base, (str, os.PathLike)) else None
+
+
+def library(to: Optional[str], base: Any) -> str:
+    """Whether results are "numpy" arrays or "torch" tensors."""
+    if to is not None:
+        if to not in ("numpy", "torch"):
+            raise _core.ConfigError(f"to={to!r} is unknown; use 'numpy' or 'torch'")
+        return to
+    if path_of(base) is None:
+        return "torch" if any(is_torch(memory.owner) for memory in base) else "numpy"
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        return "numpy"
+    return "torch"
+
+
+def empty(element: str, shape: Sequence[int], to: str) -> Tuple[Any, int]:
+    """A new array or tensor and its address. Arrays of numpy hold the bits of bfloat16 and float8
+    numbers, which numpy lacks, as unsigned integers."""
+    if to == "torch":
+        import torch
+
+        tensor = torch.empty(tuple(shape), dtype=getattr(torch, _DTYPES[element]))
+        return tensor, tensor.data_ptr()
+    import numpy
+
+    array = numpy.empty(tuple(shape), _BITS.get(element, _DTYPES[element]))
+    return array, array.__array_interface__["data"][0]
+
+
+def view(data: bytes, element: str, to: str) -> Any:
+    """Bytes of elements as a flat array or tensor, as ``empty`` makes them."""
+    import numpy
+
+    if to == "torch":
+        import torch
+
+        if not data:
+            return torch.empty(0, dtype=getattr(torch, _DTYPES[element]))
+        return torch.frombuffer(bytearray(data), dtype=getattr(torch, _DTYPES[element]))
+    return numpy.frombuffer(data, _BITS.get(element, _DTYPES[element]))
+
+
+def _own_rows(name: str, tensor: Any) -> Tuple[Any, List[int], Optional[Tuple[int, int]]]:
+    """The part of a tensor that is here, the shape of the whole, and the rows of the part; none for
+    a whole tensor."""
+    if not hasattr(tensor, "shape"):
+        raise _core.ConfigError(f"'{name}' is a {type(tensor).__name__}; give numpy arrays or PyTorch tensors")
+    shape = list(tensor.shape)
+    if not any(base.__name__ == "DTensor" for base in type(tensor).__mro__):
+        return tensor, shape, None
+    sharded = [placement for placement in tensor.placements if not placement.is_replicate()]
+    if not sharded:
+        return tensor.to_local(), shape, None
+    if len(sharded) > 1 or not sharded[0].is_shard(0) or type(sharded[0]).__name__ != "Shard":
+        raise _core.ConfigError(
+            f"'{name}' is a DTensor with placements {tuple(tensor.placements)}; deltas take rows of one mesh dimension, Shard(0), as "
+            "fully_shard makes them: pass tensor.full_tensor()"
+        )
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    local_shape, offsets = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+    rows = (offsets[0], offsets[0] + local_shape[0]) if local_shape[0] else (0, 0)
+    return tensor.to_local(), shape, rows
+
+
+def _on_host(name: str, tensor: Any) -> Any:
+    if tensor.device.type == "meta":
+        raise _core.ConfigError(f"'{name}' is on the meta device, without values; give a tensor with values")
+    if tensor.device.type == "cpu":
+        return tensor
+    import torch
+
+    # Copies from a device are several times faster to pinned memory.
+    pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
+    return pinned.copy_(tensor)
+
+
+def _array(name: str, array: Any) -> Any:
+    if not hasattr(array, "__array_interface__"):
+        raise _core.ConfigError(f"'{name}' is a {type(array).__name__}; give numpy arrays or PyTorch tensors")
+    import numpy
+
+    if isinstance(array, numpy.ma.MaskedArray):
+        raise _core.ConfigError(f"'{name}' is masked, and a delta has no mask; give array.filled(value)")
+    if array.dtype.byteorder == ">":
+        raise _core.ConfigError(f"'{name}' is big-endian; give array.astype(array.dtype.newbyteorder('<'))")
+    return numpy.asarray(array)
+
+
+def _memory(name: str, tensor: Any, shape: List[int], rows: Optional[Tuple[int, int]]) -> Memory:
+    dtype = str(tensor.dtype).replace("torch.", "")
+    if dtype not in ELEMENTS:
+        raise _core.ConfigError(f"'{name}' has elements of type {dtype}; deltas take {', '.join(ELEMENTS)}")
+    address = tensor.data_ptr() if is_torch(tensor) else tensor.__array_interface__["data"][0]
+    return Memory((name, ELEMENTS[dtype], shape, rows, address), tensor)

@@ -1,0 +1,86 @@
+//! The weights of an end: a copy that it owns, or tensors of the user.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use gradwire_delta::safetensors::Checkpoint;
+use gradwire_delta::{Buffer, Error, Mirror, Source, Tensor, Tensors};
+use pyo3::prelude::*;
+
+use super::memory::{Described, Memory};
+use crate::errors::Failure;
+
+/// Where base weights come from: a file or folder, or tensors in memory.
+#[derive(FromPyObject)]
+pub(super) enum Base {
+    Tensors(Vec<Described>),
+    Path(PathBuf),
+}
+
+impl Base {
+    /// Copies the weights.
+    pub(super) fn copy(self) -> Result<Mirror, Failure> {
+        Ok(match self {
+            Self::Tensors(all) => Mirror::copy_of(&Memory::new(all)?)?,
+            Self::Path(path) => Mirror::copy_of(&Checkpoint::open(&path)?)?,
+        })
+    }
+}
+
+/// The weights of a receiver.
+#[derive(Debug)]
+pub(super) enum Held {
+    Copy(Mirror),
+    OfUser(Memory),
+}
+
+impl Held {
+    /// Copies weights from a file or folder, and uses tensors in memory in place.
+    pub(super) fn new(base: Base) -> Result<Self, Failure> {
+        Ok(match base {
+            Base::Tensors(all) => Self::OfUser(Memory::new(all)?),
+            path => Self::Copy(path.copy()?),
+        })
+    }
+}
+
+impl Source for Held {
+    fn tensors(&self) -> &[Tensor] {
+        match self {
+            Self::Copy(mirror) => mirror.tensors(),
+            Self::OfUser(memory) => memory.tensors(),
+        }
+    }
+
+    fn read<'a>(
+        &'a self,
+        tensor: usize,
+        bytes: Range<usize>,
+        buffer: &'a mut Buffer,
+    ) -> Result<&'a [u8], Error> {
+        match self {
+            Self::Copy(mirror) => mirror.read(tensor, bytes, buffer),
+            Self::OfUser(memory) => memory.read(tensor, bytes, buffer),
+        }
+    }
+}
+
+impl Tensors for Held {
+    fn slices_mut(&mut self) -> Result<Vec<&mut [u8]>, Error> {
+        match self {
+            Self::Copy(mirror) => mirror.slices_mut(),
+            Self::OfUser(memory) => memory.slices_mut(),
+        }
+    }
+
+    fn is_growable(&self) -> bool {
+        matches!(self, Self::Copy(_))
+    }
+
+    fn replace(&mut self, removed: &[usize], added: Vec<(Tensor, Buffer)>) {
+        match self {
+            Self::Copy(mirror) => mirror.replace(removed, added),
+            Self::OfUser(_) => unreachable!("tensors of the user are not growable"),
+        }
+    }
+}

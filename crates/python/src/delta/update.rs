@@ -1,0 +1,145 @@
+//! A staged update.
+
+use std::sync::Arc;
+
+use gradwire_delta::part::{Content, apply};
+use gradwire_delta::{Tensor, Update};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::described;
+use super::receiver::{DeltaReceiver, Description, copy, description};
+use crate::buffer::Bytes;
+use crate::errors::{self, Failure};
+
+/// An update that was decoded and proven, and that has changed nothing yet.
+#[pyclass(module = "gradwire._core")]
+pub(crate) struct DeltaUpdate {
+    update: Update,
+    /// The tensors of the receiver for which it was staged.
+    tensors: Arc<Vec<Tensor>>,
+}
+
+#[pymethods]
+impl DeltaUpdate {
+    /// Run, version and hash of the weights for which it was staged.
+    #[getter]
+    fn base(&self) -> (Option<String>, u64, String) {
+        described(self.update.base())
+    }
+
+    /// Run, version and hash of the weights that it gives.
+    #[getter]
+    fn target(&self) -> (Option<String>, u64, String) {
+        described(self.update.target())
+    }
+
+    /// Whether the weights are those of the target already.
+    #[getter]
+    fn is_applied(&self) -> bool {
+        self.update.is_applied()
+    }
+
+    /// The number of elements that change in tensors that keep type and shape.
+    #[getter]
+    fn changed_elements(&self) -> u64 {
+        self.update.changed_elements()
+    }
+
+    /// The tensors that change and keep type and shape: number and description.
+    fn changed(&self) -> Vec<(usize, Description)> {
+        let mut all: Vec<usize> = self.update.patches().map(|patch| patch.tensor).collect();
+        all.dedup();
+        all.into_iter().map(|tensor| (tensor, description(&self.tensors[tensor]))).collect()
+    }
+
+    /// Tensors that are new or have another type or shape.
+    fn added(&self) -> Vec<Description> {
+        self.update.added().map(|(tensor, _)| description(tensor)).collect()
+    }
+
+    /// Names of tensors that are gone.
+    fn removed(&self) -> Vec<String> {
+        let replaced: Vec<&str> = self.update.added().map(|(tensor, _)| tensor.name()).collect();
+        let names = self.update.removed().iter().map(|&tensor| self.tensors[tensor].name());
+        names.filter(|name| !replaced.contains(name)).map(str::to_owned).collect()
+    }
+
+    /// Places of the changed elements of a tensor, as 64-bit integers that count from its first
+    /// element here, and the new elements.
+    fn patch<'py>(
+        &self,
+        py: Python<'py>,
+        tensor: usize,
+    ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+        let update = &self.update;
+        let (places, values) = errors::detached(py, move || Ok(patch(update, tensor)))?;
+        Ok((PyBytes::new(py, &places), PyBytes::new(py, &values)))
+    }
+
+    /// Copies the new content of a changed tensor to an address with room for all of it.
+    fn copy(
+        &self,
+        py: Python<'_>,
+        receiver: &DeltaReceiver,
+        tensor: usize,
+        address: usize,
+    ) -> PyResult<()> {
+        let Some(description) = self.tensors.get(tensor) else {
+            return Err(Failure::config(format!("the update has no tensor {tensor}")).into());
+        };
+        let (len, element) = (description.byte_len(), description.element());
+        let (held, update) = (receiver.receiver.tensors(), &self.update);
+        let mut out = Bytes::new(address, len);
+        let write = move || {
+            let out = out.get_mut();
+            copy(held, tensor, out)?;
+            for patch in update.patches().filter(|patch| patch.tensor == tensor) {
+                let start = patch.first * element.width();
+                let part = &mut out[start..start + patch.len * element.width()];
+                apply(element, &patch.content, part);
+            }
+            Ok(())
+        };
+        Ok(errors::detached(py, write)?)
+    }
+
+    /// Copies an added tensor, by its number in `added`, to an address with room for all of it.
+    fn copy_added(&self, tensor: usize, address: usize) -> PyResult<()> {
+        let Some((_, bytes)) = self.update.added().nth(tensor) else {
+            return Err(Failure::config(format!("the update adds no tensor {tensor}")).into());
+        };
+        Bytes::new(address, bytes.len()).get_mut().copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+impl DeltaUpdate {
+    pub(super) fn new(update: Update, tensors: Arc<Vec<Tensor>>) -> Self {
+        Self { update, tensors }
+    }
+
+    pub(super) fn get_mut(&mut self) -> &mut Update {
+        &mut self.update
+    }
+}
+
+/// Places and values of a tensor's changes.
+fn patch(update: &Update, tensor: usize) -> (Vec<u8>, Vec<u8>) {
+    let (mut places, mut all) = (Vec::new(), Vec::new());
+    let mut push = |place: usize| places.extend_from_slice(&(place as u64).to_le_bytes());
+    for patch in update.patches().filter(|patch| patch.tensor == tensor) {
+        match patch.content {
+            Content::Same => {}
+            Content::Changes { positions, values } => {
+                positions.iter().for_each(|&position| push(patch.first + position as usize));
+                all.extend_from_slice(values);
+            }
+            Content::Whole(values) => {
+                (0..patch.len).for_each(|position| push(patch.first + position));
+                all.extend_from_slice(values);
+            }
+        }
+    }
+    (places, all)
+}
