@@ -1,0 +1,166 @@
+"""Measures sizes and speeds of codes for updates of weights, and fills the tables of a results page.
+
+    python benchmarks/delta/measure.py --gradwire target/release/gradwire --core 1 --out results/weights
+
+Each code runs on each pair that pairs.py and grpo.py have made, in a process of its own that is pinned
+to one core. The result must have the new bits. Figures go to OUT/measured.json, where they replace
+those of an earlier run of the same code and pair; then the tables of OUT/README.md are printed anew
+from this file. --table only prints them.
+
+Times are CPU time, the least of several repetitions; so is the time of a copy of the whole model in
+memory, which alternates with them. Memory is what a code allocates at most beside the two models.
+Needs the packages numpy, zstandard, xxhash, pcodec, zipnn, zstd, fireworks-delta-compression and torch; a
+code whose package is missing is left out.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy
+
+import bounds
+import pairs
+import peers
+import store
+import tables
+
+CODES = {**peers.PEERS, **peers.DENSE}
+OURS = "gradwire"
+
+
+def load(path):
+    """The tensors of a file in memory, flat, in the order of their names."""
+    tensors = store.read(path)
+    return [numpy.array(tensors[name][1]).ravel() for name in sorted(tensors)]
+
+
+def resident(reset):
+    """The resident and the highest resident memory in bytes; `reset` begins a new highest."""
+    if reset:
+        Path("/proc/self/clear_refs").write_text("5")
+    lines = Path("/proc/self/status").read_text().splitlines()
+    fields = dict(line.split(":", 1) for line in lines)
+    return tuple(int(fields[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
+
+
+def timed(action):
+    start = time.process_time()
+    result = action()
+    return time.process_time() - start, result
+
+
+def measure(code, pair):
+    """Figures of one code on a pair: bytes, seconds, bytes of memory."""
+    old, new = (load(path) for path in pairs.paths(pair))
+    base = [tensor.copy() for tensor in old]
+
+    def copy(source):
+        for to, tensor in zip(base, source):
+            numpy.copyto(to, tensor)
+
+    def encode():
+        return [code.encode(*both) for both in zip(old, new)]
+
+    def apply(messages):
+        for tensor, message in zip(base, messages):
+            if message:
+                code.apply(tensor, message)
+
+    encode_memory, messages = peak(encode)
+    apply_memory, _ = peak(lambda: apply(messages))
+    if any((tensor != right).any() for tensor, right in zip(base, new)):
+        raise SystemExit("the decoded model differs")
+    times = []
+    while len(times) < 3 or (len(times) < 20 and sum(map(sum, times)) < 2):
+        copied, _ = timed(lambda: copy(old))
+        encoded, messages = timed(encode)
+        applied, _ = timed(lambda: apply(messages))
+        times.append((copied, encoded, applied))
+    copied, encoded, applied = (min(column) for column in zip(*times))
+    return {
+        "bytes": sum(len(message) for message in messages), "copy_s": copied, "encode_s": encoded,
+        "apply_s": applied, "encode_memory": encode_memory, "apply_memory": apply_memory,
+    }
+
+
+def peak(action):
+    before, _ = resident(reset=True)
+    result = action()
+    return resident(reset=False)[1] - before, result
+
+
+def single(name, pair):
+    """What a child process prints for one code and pair."""
+    try:
+        code = CODES[name]()
+        print(json.dumps(measure(code, pair)))
+    except (ImportError, NotImplementedError) as error:
+        print(json.dumps({"skipped": str(error)}))
+
+
+def child(name, pair, core):
+    command = ["taskset", "-c", str(core), sys.executable, __file__, "--single", name, pair]
+    threads = {variable: "1" for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **threads})
+    if done.returncode:
+        return {"skipped": (done.stderr.strip().splitlines() or ["failed"])[-1]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def gradwire(program, pair, core):
+    """The same figures of gradwire, from its own benchmark of a pair of files."""
+    command = ["taskset", "-c", str(core), program, "bench", "--delta", *pairs.paths(pair), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        return {"skipped": (done.stderr.strip().splitlines() or ["failed"])[-1]}
+    found = json.loads(done.stdout)
+    return {name: found[name] for name in ("bytes", "copy_s", "encode_s", "stage_s", "commit_s", "encode_memory", "apply_memory")}
+
+
+def machine():
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return {"processor": model, "cores": os.cpu_count(), "load": os.getloadavg()[0], "date": time.strftime("%Y-%m-%d")}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("results/weights"), help="the folder of the page")
+    parser.add_argument("--core", type=int, default=0, help="the core that measures")
+    parser.add_argument("--gradwire", help="the program; without it gradwire is not measured")
+    parser.add_argument("--pairs", nargs="*", metavar="PAIR", default=pairs.NAMES, help="pairs instead of all")
+    parser.add_argument("--codes", nargs="*", metavar="CODE", help="codes instead of all")
+    parser.add_argument("--table", action="store_true", help="measure nothing")
+    parser.add_argument("--single", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.single:
+        return single(*arguments.single)
+    file = arguments.out / "measured.json"
+    found = json.loads(file.read_text()) if file.exists() else {"pairs": {}}
+    codes = CODES if arguments.codes is None else arguments.codes
+    for pair in [] if arguments.table else arguments.pairs:
+        if not pairs.made(pair):
+            print(f"{pair}: not made, see pairs.py and grpo.py", file=sys.stderr)
+            continue
+        entry = found["pairs"].setdefault(pair, {"codes": {}})
+        if "bounds" not in entry:
+            entry["bounds"] = bounds.bounds(*pairs.paths(pair))
+        for name in codes:
+            entry["codes"][name] = child(name, pair, arguments.core)
+            print(f"{pair}, {name}: {entry['codes'][name]}", file=sys.stderr, flush=True)
+        if arguments.gradwire:
+            entry["codes"][OURS] = gradwire(arguments.gradwire, pair, arguments.core)
+            print(f"{pair}, {OURS}: {entry['codes'][OURS]}", file=sys.stderr, flush=True)
+        found["machine"] = machine()
+        file.write_text(json.dumps(found, indent=1) + "\n")
+    tables.fill(arguments.out / "README.md", found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""The tables of results/weights/README.md, from the figures that measure.py has collected."""
+
+import re
+
+import bounds
+import pairs
+import peers
+
+# Where more than this share of the weights changes, sizes are bits of all weights.
+DENSE = 0.1
+OURS = "gradwire"
+
+
+def table(head, rows):
+    """A Markdown table; every column but the first is right-aligned."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    lines[1] = ["---", *["---:"] * (len(head) - 1)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def ordered(found):
+    return [(name, found["pairs"][name]) for name in pairs.NAMES if name in found["pairs"]]
+
+
+def share(entry):
+    return entry["bounds"]["changed"] / entry["bounds"]["weights"]
+
+
+def measured(entry, code):
+    figures = entry["codes"].get(code)
+    return figures if figures and "bytes" in figures else None
+
+
+def pair_table(found):
+    return "\n".join([bounds.HEAD, *(bounds.row(f"`{name}`", entry["bounds"]) for name, entry in ordered(found))])
+
+
+def size_table(found, dense):
+    """Bytes a changed weight, or bits a weight, of every code; the best peer's is bold."""
+    names = [*peers.PEERS, OURS]
+    rows = []
+    for pair, entry in ordered(found):
+        if (share(entry) > DENSE) != dense:
+            continue
+        unit = entry["bounds"]["weights"] / 8 if dense else entry["bounds"]["changed"]
+        sizes = {name: measured(entry, name)["bytes"] / unit for name in names if measured(entry, name)}
+        best = min((size for name, size in sizes.items() if name != OURS), default=0)
+        cells = []
+        for name in names:
+            text = f"{sizes[name]:.2f}" if name in sizes else "–"
+            cells.append(f"**{text}**" if name in sizes and name != OURS and sizes[name] == best else text)
+        least = entry["bounds"]["tensor exponent"]["bytes"] * entry["bounds"]["changed"] / unit
+        rows.append([f"`{pair}`", *cells, f"{least:.2f}"])
+    return table(["pair", *names, "bound"], rows)
+
+
+def speed_table(found, pair):
+    """GB/s of the model and parts of a copy's speed, and memory in parts of the model."""
+    entry = found["pairs"].get(pair)
+    if entry is None:
+        return "Not measured."
+    size = entry["bounds"]["bytes"]
+    rows = []
+    for name in [*peers.PEERS, OURS]:
+        figures = measured(entry, name)
+        if figures is None:
+            continue
+        applied = figures.get("apply_s") or figures["stage_s"] + figures["commit_s"]
+        cells = [f"{figures['bytes'] / size:.3%}"]
+        for seconds in (figures["encode_s"], applied):
+            cells.append(f"{size / seconds / 1e9:.2f} ({figures['copy_s'] / seconds:.1%})")
+        cells += [f"{figures[which] / size:.2f}" for which in ("encode_memory", "apply_memory")]
+        rows.append([name, *cells])
+    head = ["code", "size", "encode, GB/s (of a copy)", "decode and apply, GB/s (of a copy)", "memory of encode", "of apply"]
+    return table(head, rows)
+
+
+def dense_table(found):
+    rows = []
+    for pair, entry in ordered(found):
+        size, cells = entry["bounds"]["bytes"], []
+        for name in peers.DENSE:
+            figures = measured(entry, name)
+            speeds = figures and [size / figures[which] / 1e9 for which in ("encode_s", "apply_s")]
+            cells.append(f"{figures['bytes'] / size:.1%}, {speeds[0]:.2f}, {speeds[1]:.2f}" if figures else "–")
+        if cells != ["–"] * len(cells):
+            rows.append([f"`{pair}`", *cells])
+    return table(["new file of", *peers.DENSE], rows)
+
+
+def machine_line(found):
+    machine = found.get("machine")
+    if machine is None:
+        return "Nothing is measured yet."
+    busy = "idle otherwise" if machine["load"] < 1.5 else f"**shared with other work**, load {machine['load']:.0f}: read sizes, not speeds"
+    return f"{machine['processor']}, one of {machine['cores']} cores, {busy}; {machine['date']}."
+
+
+SPEEDS = ("minilm-late-1e-6", "grpo-late-1e-6", "grpo-late-folded", "large-1e-6")
+
+
+def fill(page, found):
+    """Replaces the text between each pair of markers of the page."""
+    parts = {
+        "machine": machine_line(found), "pairs": pair_table(found), "sparse": size_table(found, False),
+        "many": size_table(found, True), "dense": dense_table(found),
+        **{f"speed {pair}": speed_table(found, pair) for pair in SPEEDS},
+    }
+    text = page.read_text()
+    for name, part in parts.items():
+        pattern = re.compile(rf"(<!-- begin {re.escape(name)} -->\n).*?(<!-- end {re.escape(name)} -->)", re.DOTALL)
+        text = pattern.sub(lambda match, part=part: f"{match[1]}{part}\n{match[2]}", text)
+    page.write_text(text)
