@@ -32,6 +32,8 @@ import tables
 
 CODES = {**peers.PEERS, **peers.DENSE}
 OURS = "gradwire"
+# The pairs whose new files are also coded alone: bfloat16, float8 and float32.
+DENSE_PAIRS = "minilm-late-1e-6", "minilm-fp8-1e-6", "gpt-float32"
 
 
 def load(path):
@@ -55,9 +57,11 @@ def timed(action):
     return time.process_time() - start, result
 
 
-def measure(code, pair):
+def measure(code, pair, quick):
     """Figures of one code on a pair: bytes, seconds, bytes of memory."""
     old, new = (load(path) for path in pairs.paths(pair))
+    if code.whole_model:
+        old, new = ([numpy.concatenate(tensors)] for tensors in (old, new))
     base = [tensor.copy() for tensor in old]
 
     def copy(source):
@@ -77,7 +81,7 @@ def measure(code, pair):
     if any((tensor != right).any() for tensor, right in zip(base, new)):
         raise SystemExit("the decoded model differs")
     times = []
-    while len(times) < 3 or (len(times) < 20 and sum(map(sum, times)) < 2):
+    while len(times) < (1 if quick else 3) or not quick and len(times) < 20 and sum(map(sum, times)) < 2:
         copied, _ = timed(lambda: copy(old))
         encoded, messages = timed(encode)
         applied, _ = timed(lambda: apply(messages))
@@ -95,17 +99,17 @@ def peak(action):
     return resident(reset=False)[1] - before, result
 
 
-def single(name, pair):
+def single(name, pair, quick):
     """What a child process prints for one code and pair."""
     try:
         code = CODES[name]()
-        print(json.dumps(measure(code, pair)))
+        print(json.dumps(measure(code, pair, bool(quick))))
     except (ImportError, NotImplementedError) as error:
         print(json.dumps({"skipped": str(error)}))
 
 
-def child(name, pair, core):
-    command = ["taskset", "-c", str(core), sys.executable, __file__, "--single", name, pair]
+def child(name, pair, core, quick):
+    command = ["taskset", "-c", str(core), sys.executable, __file__, "--single", name, pair, "quick" if quick else ""]
     threads = {variable: "1" for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **threads})
     if done.returncode:
@@ -136,14 +140,14 @@ def main():
     parser.add_argument("--gradwire", help="the program; without it gradwire is not measured")
     parser.add_argument("--pairs", nargs="*", metavar="PAIR", default=pairs.NAMES, help="pairs instead of all")
     parser.add_argument("--codes", nargs="*", metavar="CODE", help="codes instead of all")
+    parser.add_argument("--quick", action="store_true", help="time everything once: for sizes")
     parser.add_argument("--table", action="store_true", help="measure nothing")
-    parser.add_argument("--single", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--single", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.single:
         return single(*arguments.single)
     file = arguments.out / "measured.json"
     found = json.loads(file.read_text()) if file.exists() else {"pairs": {}}
-    codes = CODES if arguments.codes is None else arguments.codes
     for pair in [] if arguments.table else arguments.pairs:
         if not pairs.made(pair):
             print(f"{pair}: not made, see pairs.py and grpo.py", file=sys.stderr)
@@ -151,8 +155,9 @@ def main():
         entry = found["pairs"].setdefault(pair, {"codes": {}})
         if "bounds" not in entry:
             entry["bounds"] = bounds.bounds(*pairs.paths(pair))
-        for name in codes:
-            entry["codes"][name] = child(name, pair, arguments.core)
+        standard = CODES if pair in DENSE_PAIRS else peers.PEERS
+        for name in standard if arguments.codes is None else arguments.codes:
+            entry["codes"][name] = child(name, pair, arguments.core, arguments.quick)
             print(f"{pair}, {name}: {entry['codes'][name]}", file=sys.stderr, flush=True)
         if arguments.gradwire:
             entry["codes"][OURS] = gradwire(arguments.gradwire, pair, arguments.core)

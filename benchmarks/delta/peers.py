@@ -4,7 +4,8 @@ three packages.
 A code turns the old and the new bits of a tensor, two flat arrays of unsigned integers, into bytes, and
 applies these bytes to an array that holds the old bits. No bytes mean no change. Names and shapes of
 tensors are not counted.
-All codes use numpy on whole tensors; zstd, bz2, xxh3, pcodec, zipnn and arc_v3 are the C, C++ or Rust
+`whole_model` codes get the tensors of a model in one array, so that they have no overhead for each.
+All codes use numpy; zstd, bz2, xxh3, pcodec, zipnn and arc_v3 are the C, C++ or Rust
 libraries of their packages.
 """
 
@@ -82,7 +83,11 @@ class Bz2:
     compress, decompress = staticmethod(bz2.compress), staticmethod(bz2.decompress)
 
 
-class Coo:
+class Code:
+    whole_model = False
+
+
+class Coo(Code):
     """Positions as int32, and the new values: verl, vLLM's sparse updates, TRL, prime-rl."""
 
     def encode(self, old, new):
@@ -114,7 +119,7 @@ def from_short_gaps(coded):
     return numpy.cumsum(steps + kept)[kept] - 1
 
 
-class Gaps:
+class Gaps(Code):
     """16-bit gaps and the new values, under zstd −1: NeMo-RL, earlier slime."""
 
     def __init__(self):
@@ -131,7 +136,7 @@ class Gaps:
         base[from_short_gaps(numpy.frombuffer(gaps, numpy.uint16))] = numpy.frombuffer(values, base.dtype)
 
 
-class Xor:
+class Xor(Code):
     """The XOR of the whole tensor under zstd, with xxh3 of the new tensor: slime, miles, SGLang, SkyRL."""
 
     def __init__(self, level):
@@ -146,7 +151,7 @@ class Xor:
             raise ValueError("the result has another hash")
 
 
-class ShuffledXor:
+class ShuffledXor(Code):
     """The XOR of the whole tensor, its bytes sorted by significance, under zstd −1."""
 
     def __init__(self):
@@ -159,8 +164,10 @@ class ShuffledXor:
         base ^= from_planes(self.zstd.decompress(data), base.dtype)
 
 
-class ZigzagGaps:
+class ZigzagGaps(Code):
     """16-bit gaps and zigzag differences, each as byte planes under a compressor, as in arc_v3."""
+
+    whole_model = True
 
     def __init__(self, compressor):
         self.compressor = compressor
@@ -177,8 +184,10 @@ class ZigzagGaps:
         add_zigzag(base, from_short_gaps(from_planes(gaps, numpy.uint16)), from_planes(differences, base.dtype))
 
 
-class Pcodec:
+class Pcodec(Code):
     """pcodec of the gaps and of the zigzag differences, at its default level."""
+
+    whole_model = True
 
     def __init__(self):
         from pcodec import ChunkConfig, standalone
@@ -211,7 +220,7 @@ def zipnn_codec(itemsize, **options):
     return ZipNN(input_format="byte", bytearray_dtype=ZIPNN_TYPES[itemsize], threads=1, **options)
 
 
-class ZipnnDelta:
+class ZipnnDelta(Code):
     """zipnn with its option for deltas, which compresses the XOR."""
 
     def encode(self, old, new):
@@ -223,8 +232,10 @@ class ZipnnDelta:
         base[:] = numpy.frombuffer(codec.decompress(data, delta_second_data=base.tobytes()), base.dtype)
 
 
-class Arc:
+class Arc(Code):
     """Fireworks' own arc_v3, of the package fireworks-delta-compression, with its checksum."""
+
+    whole_model = True
 
     def __init__(self):
         import fireworks_delta_compression
@@ -253,7 +264,7 @@ class Arc:
         base[:] = new.view(self.torch.uint8).numpy().view(base.dtype)
 
 
-class DenseZstd:
+class DenseZstd(Code):
     """The new tensor alone under zstd −1."""
 
     def __init__(self):
@@ -266,7 +277,7 @@ class DenseZstd:
         base[:] = numpy.frombuffer(self.zstd.decompress(data), base.dtype)
 
 
-class DenseZipnn:
+class DenseZipnn(Code):
     """The new tensor alone by zipnn."""
 
     def encode(self, old, new):
@@ -276,7 +287,7 @@ class DenseZipnn:
         base[:] = numpy.frombuffer(zipnn_codec(base.itemsize).decompress(data), base.dtype)
 
 
-class DensePcodec:
+class DensePcodec(Code):
     """The new tensor alone by pcodec, as unsigned integers."""
 
     def __init__(self):
