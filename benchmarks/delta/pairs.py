@@ -38,6 +38,10 @@ def rounded(weights):
     return {name: ("BF16", store.bfloat16(values)) for name, values in weights.items()}
 
 
+def exact(weights):
+    return {name: ("F32", values.view(numpy.uint32)) for name, values in weights.items()}
+
+
 def adam(weights, rate, steps, random):
     """The weights before and after the last step of Adam on gradients of white noise."""
     before, after = {}, {}
@@ -105,7 +109,7 @@ def gpt():
         before = step(at)
     after = step(500)
     save("gpt-1e-3", rounded(before), rounded(after))
-    save("gpt-float32", *({name: ("F32", value.view(numpy.uint32)) for name, value in state.items()} for state in (before, after)))
+    save("gpt-float32", exact(before), exact(after))
     for group in optimizer.param_groups:
         group["lr"] = 1e-5
     for at in range(501, 520):
@@ -130,10 +134,10 @@ MAKERS = {
     **{f"minilm-fp8-{rate}": partial(minilm_adam, rate, "late") for rate in RATES},
     **{f"minilm-all-{size}": partial(minilm_noise, f"minilm-all-{size}", size, False) for size in DEVIATIONS},
     "minilm-relative-1e-3": partial(minilm_noise, "minilm-relative-1e-3", "1e-3", True),
+    "large-1e-6": large,
     "gpt-1e-3": gpt,
     "gpt-1e-5": gpt,
     "gpt-float32": gpt,
-    "large-1e-6": large,
 }
 # Checkpoints of grpo.py: run, steps before and after.
 TRAINED = {
@@ -167,7 +171,12 @@ def save(name, old, new):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="PAIR", help=", ".join(MAKERS))
+    parser.add_argument("--list", action="store_true", help="make nothing; print the pairs that exist and their two files")
     arguments = parser.parse_args()
+    if arguments.list:
+        for name in filter(made, NAMES):
+            print(name, *paths(name))
+        return
     for name in arguments.names or MAKERS:
         if name not in MAKERS:
             parser.error(f"no pair {name}; there are {', '.join(MAKERS)}")

@@ -208,15 +208,12 @@ class Pcodec(Code):
         add_zigzag(base, numpy.cumsum(gaps, dtype=numpy.int64) - 1, differences.astype(base.dtype))
 
 
-ZIPNN_TYPES = {1: "uint8", 2: "bfloat16", 4: "float32"}
+ZIPNN_TYPES = {1: "float8_e4m3fn", 2: "bfloat16", 4: "float32"}
 
 
 def zipnn_codec(itemsize, **options):
-    """zipnn's own codec for 16 and 32 bits; it has none for float8 that takes bytes."""
     from zipnn import ZipNN
 
-    if itemsize == 1:
-        raise NotImplementedError("zipnn takes no bytes of float8")
     return ZipNN(input_format="byte", bytearray_dtype=ZIPNN_TYPES[itemsize], threads=1, **options)
 
 
