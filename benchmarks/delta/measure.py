@@ -153,8 +153,7 @@ def main():
             print(f"{pair}: not made, see pairs.py and grpo.py", file=sys.stderr)
             continue
         entry = found["pairs"].setdefault(pair, {"codes": {}})
-        if "bounds" not in entry:
-            entry["bounds"] = bounds.bounds(*pairs.paths(pair))
+        entry["bounds"] = bounds.bounds(*pairs.paths(pair))
         standard = CODES if pair in DENSE_PAIRS else peers.PEERS
         for name in standard if arguments.codes is None else arguments.codes:
             entry["codes"][name] = child(name, pair, arguments.core, arguments.quick)

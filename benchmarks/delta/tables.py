@@ -13,9 +13,7 @@ OURS = "gradwire"
 
 def table(head, rows):
     """A Markdown table; every column but the first is right-aligned."""
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    lines[1] = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return "\n".join(bounds.line(cells) for cells in [head, ["---", *["---:"] * (len(head) - 1)], *rows])
 
 
 def ordered(found):
@@ -32,7 +30,7 @@ def measured(entry, code):
 
 
 def pair_table(found):
-    return "\n".join([bounds.HEAD, *(bounds.row(f"`{name}`", entry["bounds"]) for name, entry in ordered(found))])
+    return table(bounds.HEAD, [bounds.row(f"`{name}`", entry["bounds"]) for name, entry in ordered(found)])
 
 
 def size_table(found, dense):
@@ -49,9 +47,9 @@ def size_table(found, dense):
         for name in names:
             text = f"{sizes[name]:.2f}" if name in sizes else "–"
             cells.append(f"**{text}**" if name in sizes and name != OURS and sizes[name] == best else text)
-        least = entry["bounds"]["tensor exponent"]["bytes"] * entry["bounds"]["changed"] / unit
+        least = entry["bounds"]["pair exponent"]["bytes"] * entry["bounds"]["changed"] / unit
         rows.append([f"`{pair}`", *cells, f"{least:.2f}"])
-    return table(["pair", *names, "bound"], rows)
+    return table(["pair", *names, "entropy"], rows)
 
 
 def speed_table(found, pair):
