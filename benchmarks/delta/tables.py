@@ -8,7 +8,7 @@ import peers
 
 # Where more than this share of the weights changes, sizes are bits of all weights.
 DENSE = 0.1
-OURS = "gradwire"
+OURS = ["gradwire", "gradwire portable"]
 
 
 def table(head, rows):
@@ -35,18 +35,18 @@ def pair_table(found):
 
 def size_table(found, dense):
     """Bytes a changed weight, or bits a weight, of every code; the best peer's is bold."""
-    names = [*peers.PEERS, OURS]
+    names = [*peers.PEERS, *OURS]
     rows = []
     for pair, entry in ordered(found):
         if (share(entry) > DENSE) != dense:
             continue
         unit = entry["bounds"]["weights"] / 8 if dense else entry["bounds"]["changed"]
         sizes = {name: measured(entry, name)["bytes"] / unit for name in names if measured(entry, name)}
-        best = min((size for name, size in sizes.items() if name != OURS), default=0)
+        best = min((size for name, size in sizes.items() if name not in OURS), default=0)
         cells = []
         for name in names:
             text = f"{sizes[name]:.2f}" if name in sizes else "–"
-            cells.append(f"**{text}**" if name in sizes and name != OURS and sizes[name] == best else text)
+            cells.append(f"**{text}**" if name in sizes and name not in OURS and sizes[name] == best else text)
         least = entry["bounds"]["pair exponent"]["bytes"] * entry["bounds"]["changed"] / unit
         rows.append([f"`{pair}`", *cells, f"{least:.2f}"])
     return table(["pair", *names, "entropy"], rows)
@@ -59,31 +59,34 @@ def speed_table(found, pair):
         return "Not measured."
     size = entry["bounds"]["bytes"]
     rows = []
-    for name in [*peers.PEERS, OURS]:
+    for name in [*peers.PEERS, *OURS]:
         figures = measured(entry, name)
         if figures is None:
             continue
-        applied = figures.get("apply_s") or figures["stage_s"] + figures["commit_s"]
         cells = [f"{figures['bytes'] / size:.3%}"]
-        for seconds in (figures["encode_s"], applied):
+        for seconds in (figures["encode_s"], figures["apply_s"]):
             cells.append(f"{size / seconds / 1e9:.2f} ({figures['copy_s'] / seconds:.1%})")
-        cells += [f"{figures[which] / size:.2f}" for which in ("encode_memory", "apply_memory")]
+        memory = (figures.get(which) for which in ("encode_memory", "apply_memory"))
+        cells += ["–" if peak is None else f"{peak / size:.2f}" for peak in memory]
         rows.append([name, *cells])
     head = ["code", "size", "encode, GB/s (of a copy)", "decode and apply, GB/s (of a copy)", "memory of encode", "of apply"]
     return table(head, rows)
 
 
 def dense_table(found):
-    rows = []
+    names, rows = [*peers.DENSE, "gradwire pack"], []
     for pair, entry in ordered(found):
-        size, cells = entry["bounds"]["bytes"], []
-        for name in peers.DENSE:
-            figures = measured(entry, name)
-            speeds = figures and [size / figures[which] / 1e9 for which in ("encode_s", "apply_s")]
-            cells.append(f"{figures['bytes'] / size:.1%}, {speeds[0]:.2f}, {speeds[1]:.2f}" if figures else "–")
-        if cells != ["–"] * len(cells):
+        cells = [dense_cell(measured(entry, name), entry["bounds"]["bytes"]) for name in names]
+        if any(cell != "–" for cell in cells):
             rows.append([f"`{pair}`", *cells])
-    return table(["new file of", *peers.DENSE], rows)
+    return table(["new file of", *names], rows)
+
+
+def dense_cell(figures, size):
+    if figures is None:
+        return "–"
+    speeds = [f", {size / figures[which] / 1e9:.2f}" for which in ("encode_s", "apply_s") if which in figures]
+    return f"{figures['bytes'] / size:.1%}" + "".join(speeds)
 
 
 def machine_line(found):
