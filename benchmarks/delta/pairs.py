@@ -143,6 +143,7 @@ MAKERS = {
 TRAINED = {
     "grpo-early-1e-6": ("early-1e-6", 24, 25),
     "grpo-early-3e-6": ("early-3e-6", 9, 10),
+    "grpo-early-folded": ("early-3e-6", 0, 10),
     "grpo-late-1e-6": ("late-1e-6", 9, 10),
     "grpo-late-folded": ("late-1e-6", 2, 10),
 }
