@@ -10,8 +10,11 @@ const PACKAGES: [&str; 3] = ["libopenmpi-dev", "openmpi-bin", "libclang-dev"];
 /// # Errors
 /// The reason and the remedy if there is no MPI.
 pub(crate) fn prepare() -> Result<(), String> {
-    debian::prepare(&PACKAGES, None, is_here)
-        .map_err(|install| format!("tests with MPI need MPI and libclang ({install})"))
+    debian::prepare(&PACKAGES, None, is_here).map_err(|install| {
+        format!(
+            "tests with MPI need MPI, and libclang in the folder LIBCLANG_PATH (Debian: {install})"
+        )
+    })
 }
 
 /// Whether MPI's compiler and launcher are installed, and libclang, which parses its header.

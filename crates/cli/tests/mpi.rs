@@ -38,6 +38,15 @@ fn mpi() -> Option<Mpi> {
     Some(Mpi { open, _one: JOBS.lock().unwrap_or_else(PoisonError::into_inner) })
 }
 
+/// The same for a test that looks for the processes of a job, which only Linux lists in files.
+fn mpi_with_processes() -> Option<Mpi> {
+    if !fs::exists("/proc/self/environ").unwrap() {
+        support::skipped("the ranks of a job are found in /proc");
+        return None;
+    }
+    mpi()
+}
+
 /// A job of `processes` processes of `gradwire` with these arguments. Where they `go_on`, the other
 /// ranks are not ended when one dies.
 fn job(bench: &Bench, mpi: &Mpi, go_on: bool, processes: usize, line: &str) -> Command {
@@ -78,7 +87,7 @@ fn processes_have_the_bits_of_threads() {
 
 #[test]
 fn an_interrupt_of_any_rank_stops_a_comparison() {
-    let Some(mpi) = mpi() else { return };
+    let Some(mpi) = mpi_with_processes() else { return };
     let bench = Bench::with_images();
     let line =
         SETTINGS.replace("train", "compare --out out") + " --steps 100000000 --evaluations 1000000";
@@ -140,7 +149,7 @@ fn ranks_of(bench: &Bench) -> Vec<(u32, usize)> {
 
 #[test]
 fn a_killed_worker_is_named_and_the_run_goes_on_from_its_checkpoint() {
-    let Some(mpi) = mpi() else { return };
+    let Some(mpi) = mpi_with_processes() else { return };
     let bench = Bench::with_images();
     let line = format!("{SETTINGS} --steps 220 --evaluations 110 --deadline 3");
     let whole = bench.ok(&format!("{line} --workers 3"));
@@ -177,7 +186,7 @@ fn a_killed_worker_is_named_and_the_run_goes_on_from_its_checkpoint() {
 
 #[test]
 fn the_ranks_that_are_left_go_on_when_another_is_killed() {
-    let Some(mpi) = mpi() else { return };
+    let Some(mpi) = mpi_with_processes() else { return };
     // Each exchange once where nobody asks for more.
     let (runs, mut draws) = (kills(3), Rng::new(9, 0, 0, 0, 0));
     let mut longest = Duration::ZERO;
@@ -245,7 +254,7 @@ const LATE: Duration = Duration::from_secs(8);
 
 #[test]
 fn no_rank_outlives_its_deadline_wherever_another_is_killed() {
-    let Some(mpi) = mpi() else { return };
+    let Some(mpi) = mpi_with_processes() else { return };
     let (runs, mut draws) = (kills(FEW), Rng::new(3, 0, 0, 0, 0));
     let (mut failures, mut longest) = (Vec::new(), Duration::ZERO);
     for at in 0..runs {

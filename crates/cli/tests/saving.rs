@@ -3,9 +3,8 @@
 mod support;
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use serde_json::Value;
 use support::{Bench, TINY, rows};
 
 #[test]
@@ -149,7 +148,7 @@ fn on_a_small_disk(bench: &Bench, script: &str) -> Option<std::process::Output> 
     std::fs::create_dir(bench.path("disk")).unwrap();
     let shell = |script: &str| {
         let script = format!("mount -t tmpfs -o size=64m small disk || exit 1; {script}");
-        let mut shell = Command::new("unshare");
+        let mut shell = std::process::Command::new("unshare");
         shell.args(["-rm", "sh", "-c", &script, env!("CARGO_BIN_EXE_gradwire")]);
         shell.current_dir(bench.path("")).env_remove("GRADWIRE_DATA").output().ok()
     };
@@ -182,6 +181,6 @@ fn a_full_disk_costs_no_checkpoint_that_was_good() {
     let error = bench.read_text("full.txt");
     assert!(error.contains("run.state") && error.contains("No space left"), "{error}");
     assert_eq!(bench.read("names.txt"), b"filler\nrun.state\n");
-    let resumed: Vec<Value> = serde_json::from_slice(&bench.read("resumed.json")).unwrap();
+    let resumed: Vec<serde_json::Value> = serde_json::from_slice(&bench.read("resumed.json")).unwrap();
     assert_eq!(whole[0]["digest"], resumed[0]["digest"]);
 }

@@ -1,10 +1,11 @@
 import gc
 import importlib.util
 import os
+import sys
 
 # One thread for each rank; must be set before torch starts its threads.
 os.environ["OMP_NUM_THREADS"] = "1"
-os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
 # Kernels for GPUs run on the CPU. Must be set before they are imported.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 

@@ -4,6 +4,7 @@ import copy
 import io
 import itertools
 import json
+import os
 import time
 from types import SimpleNamespace
 
@@ -309,6 +310,14 @@ def test_progress_is_a_line_on_a_terminal_and_lines_elsewhere_for_large_models()
     assert estimate in shown and shown.count("\n") == 1 and shown.endswith("\r\x1b[K") and "trial 2 of 10, eden" in shown
     assert "\n" not in told(Terminal(), 1000) and "training step 3 of 17" in told(Terminal(), 1000)
     assert told(io.StringIO(), 1000) == told(Terminal(), 12_000_000, shown=False) == ""
+
+
+def test_cores_are_counted_on_systems_that_pin_no_processes(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    assert _link.cores() == 7
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert _link.cores() == 1
 
 
 def test_the_number_of_default_trials_is_known():

@@ -9,7 +9,12 @@ pub const VERSION: &str = env!("GRADWIRE_VERSION");
 
 /// The name of this machine's processor; its architecture if the system does not know the name.
 pub(crate) fn processor() -> String {
-    let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    name_in("/proc/cpuinfo")
+}
+
+/// The processor's name in a file that only Linux has; the architecture if it is not there.
+fn name_in(file: &str) -> String {
+    let cpus = fs::read_to_string(file).unwrap_or_default();
     model_name(&cpus).unwrap_or(std::env::consts::ARCH).to_owned()
 }
 
@@ -47,6 +52,7 @@ mod tests {
         assert_eq!(model_name("processor\t: 0\nBogoMIPS\t: 50.00\n"), None);
         assert_eq!(model_name("model name\t:\n"), None);
         assert!(!processor().is_empty());
+        assert_eq!(name_in("no such file"), std::env::consts::ARCH);
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub fn mpirun(
     command
 }
 
-/// The processes of the job in a folder that have not ended, each with its rank.
+/// The processes of the job in a folder that have not ended, each with its rank. Needs Linux.
 pub fn ranks_of(folder: &Path) -> Vec<(u32, usize)> {
     let rank_of = |process: u32| -> Option<usize> {
         let environment = fs::read(format!("/proc/{process}/environ")).ok()?;
