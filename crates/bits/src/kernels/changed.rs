@@ -47,14 +47,15 @@ const AHEAD: usize = 4096;
 
 /// Compares whole groups of 64 elements, which are the lanes of `V`.
 #[inline(always)]
-fn compare<S: Simd, V: SimdBase<S, ByteVector = S::u8s>>(
+fn compare<S, V>(
     simd: S,
     base: &[u8],
     new: &[u8],
     words: &mut [u64],
 ) -> usize
 where
-    V: SimdInt<S>,
+    S: Simd,
+    V: SimdInt<S> + SimdBase<S, ByteVector = S::u8s>,
 {
     let bytes = S::u8s::LEN;
     let group = 64 / V::LEN * bytes;
