@@ -47,8 +47,9 @@ impl Candidate {
 
     /// The default candidates: baselines, quantizers, sparse and low-rank methods, and local steps.
     pub fn defaults() -> Vec<Self> {
-        const SPECS: [&str; 14] = [
+        const SPECS: [&str; 15] = [
             "none",
+            "lossless",
             "fp16",
             "int8",
             "int4:hadamard=on,ef=off",

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use gradwire_bits::elias::Elias;
 use gradwire_bits::huffman::{self, Code};
+use gradwire_bits::planes::{Coder, Layout};
 use gradwire_bits::{rice, tans};
 
 const SYMBOLS: usize = 1 << 20;
@@ -146,8 +147,66 @@ fn huffman_of(alphabet: usize, width: u64, state: &mut u64) {
     println!("{:32} {book_bits:6.3} bits a symbol of the codebook, {fits:.0} fits a second", "");
 }
 
+/// Normal numbers, by the method of Box and Muller.
+fn normal(state: &mut u64) -> Vec<f32> {
+    let mut uniform = || (random(state) as f64 + 0.5) / (1u64 << 31) as f64;
+    let mut number =
+        || (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos() * 0.02;
+    (0..SYMBOLS).map(|_| number() as f32).collect()
+}
+
+/// Rounded down to E4M3, the largest to 448.
+fn e4m3(values: &[f32]) -> Vec<u8> {
+    let scale = 448.0 / values.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+    let pattern = |x: &f32| {
+        let (scaled, sign) = ((x * scale).abs(), u8::from(*x < 0.0) << 7);
+        let exponent = (scaled.max(1e-30).log2().floor() as i32).max(-6);
+        let units = (scaled / 2f32.powi(exponent - 3)) as i32;
+        sign | (8 * (exponent + 6) + units) as u8
+    };
+    values.iter().map(pattern).collect()
+}
+
+/// Floats in blocks of several lengths, in bytes of floats.
+fn planes_of(name: &str, layout: Layout, floats: &[u8]) {
+    for len in [SYMBOLS, 1 << 16, 1 << 12] {
+        let blocks: Vec<&[u8]> = floats.chunks(len * layout.width()).collect();
+        let mut coder = Coder::default();
+        let mut coded = vec![Vec::new(); blocks.len()];
+        let write = speed(floats.len(), || {
+            for (block, coded) in blocks.iter().zip(&mut coded) {
+                coded.clear();
+                coder.encode(layout, black_box(block), coded);
+            }
+        });
+        let mut back = vec![0; floats.len()];
+        let read = speed(floats.len(), || {
+            for (block, coded) in back.chunks_mut(len * layout.width()).zip(&coded) {
+                coder.decode(layout, black_box(coded), block).unwrap();
+            }
+        });
+        assert!(back == floats);
+        let size = coded.iter().map(Vec::len).sum::<usize>() as f64 / floats.len() as f64;
+        println!(
+            "{:32} {:6.2} %     write {write:6.0}  read {read:6.0} MB/s",
+            format!("planes, {name}, blocks of {len}"),
+            100.0 * size
+        );
+    }
+}
+
 fn main() {
     let mut state = 1;
+    let values = normal(&mut state);
+    let bf16: Vec<u8> = values
+        .iter()
+        .map(|x| (x.to_bits() + 0x7fff + (x.to_bits() >> 16 & 1)) >> 16)
+        .flat_map(|pattern| (pattern as u16).to_le_bytes())
+        .collect();
+    let f32: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+    planes_of("bf16", Layout::floats(2), &bf16);
+    planes_of("f32", Layout::floats(4), &f32);
+    planes_of("e4m3", Layout::floats(1), &e4m3(&values));
     for p in [0.01, 0.001] {
         rice_at(p, &mut state);
     }

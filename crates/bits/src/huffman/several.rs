@@ -2,8 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::STREAMS_BITS;
-use crate::kernels::{Several, Singles};
+use crate::kernels::{Several, Singles, TABLE_BITS};
 
 /// Fills the table of pairs of symbols, which has room, from the table of single symbols.
 pub(super) fn fill_pairs(singles: &Singles, table: &mut Vec<u64>) {
@@ -12,7 +11,7 @@ pub(super) fn fill_pairs(singles: &Singles, table: &mut Vec<u64>) {
         let (symbol, length) = (first >> 16, first & 0xff);
         let second = singles[bits >> length];
         let both = length + (second & 0xff);
-        if both <= STREAMS_BITS {
+        if both <= TABLE_BITS {
             pair(symbol | second & 0xffff_0000, 2, both)
         } else {
             pair(symbol, 1, length)
@@ -49,7 +48,7 @@ pub(super) fn fill_sixes(singles: &Singles, table: &mut Vec<u64>) {
 
 /// Whether the index of a table has all bits of two entries.
 fn fit(first: u64, second: u64) -> bool {
-    (first & 0xff) + (second & 0xff) <= STREAMS_BITS.into()
+    (first & 0xff) + (second & 0xff) <= TABLE_BITS.into()
 }
 
 /// The symbols of one entry after those of another one.

@@ -61,7 +61,8 @@ impl ShortCodes {
 }
 
 /// Writes the joined codes of each four symbols, up to 48 bits; the bits between the codes and the
-/// length byte are zero. Only the lower byte of a symbol counts. Processes the shorter length.
+/// length byte are zero. Only the lower byte of a symbol counts. If all codes are of symbols within
+/// 64, a symbol outside may get one of them. Processes the shorter length.
 pub fn join_codes(symbols: &[[u16; 4]], codes: &ShortCodes, words: &mut [u64]) {
     #[cfg(target_arch = "x86_64")]
     if let Some(avx512) = super::level::used().as_avx512() {
