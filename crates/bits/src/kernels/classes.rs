@@ -2,8 +2,6 @@
 //!
 //! The rank of an element is the number of elements of its class before it.
 
-use core::ops::Range;
-
 use fearless_simd::{prelude::*, u32x8};
 
 use super::kernel;
@@ -129,29 +127,56 @@ fn rank<S: Simd, const WIDTH: usize>(
     before
 }
 
-/// Ranks of elements, class by class.
-#[derive(Debug, Clone, Copy)]
+/// Ranks of elements, class by class, of which the first ones are already placed.
+#[derive(Debug, Clone)]
 pub struct Ranked<'a> {
-    /// The ranks of each class, increasing.
-    pub ranks: &'a [u32],
-    /// By class: where its ranks end.
-    pub ends: [u32; CLASSES],
+    /// By class: the ranks that are not yet placed, increasing.
+    rest: [&'a [u32]; CLASSES],
+    /// By class: the next rank; the largest number if there is none.
+    next: [u32; CLASSES],
+    /// By class: the number of elements before.
+    before: [u32; CLASSES],
+}
+
+impl<'a> Ranked<'a> {
+    /// The ranks of each class, increasing. `ends` are where those of a class end.
+    ///
+    /// # Panics
+    /// If the ends decrease or are past the ranks.
+    pub fn new(ranks: &'a [u32], ends: [u32; CLASSES]) -> Self {
+        let start = |class: usize| if class == 0 { 0 } else { ends[class - 1] as usize };
+        let rest = core::array::from_fn(|class| &ranks[start(class)..ends[class] as usize]);
+        let next = rest.map(|rest: &[u32]| rest.first().copied().unwrap_or(u32::MAX));
+        Self { rest, next, before: [0; CLASSES] }
+    }
+
+    /// Takes the ranks of a class below `end`, and returns them as bits from the number of elements
+    /// before.
+    #[inline(always)]
+    fn take(&mut self, class: usize, end: u32) -> u64 {
+        let mut taken = 0;
+        while self.next[class] < end {
+            taken |= 1 << (self.next[class].wrapping_sub(self.before[class]) % 64);
+            self.rest[class] = &self.rest[class][1..];
+            self.next[class] = self.rest[class].first().copied().unwrap_or(u32::MAX);
+        }
+        taken
+    }
 }
 
 kernel! {
-    /// Finds the elements with these ranks: the reverse of [`class_ranks`]. `counts` is from
-    /// [`class_counts`] of the same elements. Ranks that do not increase, or are not below the size
-    /// of their class, set other bits or none.
+    /// Finds the elements with the next ranks: the reverse of [`class_ranks`]. `counts` is from
+    /// [`class_counts`] of the same elements. Elements may come in blocks of whole groups. Ranks
+    /// that do not increase, or are not below the size of their class, set other bits or none.
     ///
     /// # Panics
-    /// If `counts` or `changed` is not one word for each group, or the ends decrease or are past
-    /// the ranks.
+    /// If `counts` or `changed` is not one word for each group.
     pub fn class_places / plain_class_places(
         simd,
         octaves: &Octaves,
         base: &[u8],
         counts: &[u64],
-        ranked: Ranked<'_>,
+        ranked: &mut Ranked<'_>,
         changed: &mut [u64],
     ) {
         check(octaves, base, counts.len());
@@ -171,17 +196,15 @@ fn place<S: Simd, const WIDTH: usize>(
     octaves: &Octaves,
     base: &[u8],
     counts: &[u64],
-    ranked: Ranked<'_>,
+    ranked: &mut Ranked<'_>,
     changed: &mut [u64],
 ) {
-    let mut lists = Lists::new(ranked);
-    let mut before = [0; CLASSES];
     let mut groups = Groups::<WIDTH>::new(base);
     for (&counts, changed) in counts.iter().zip(changed) {
         let start = groups.skip();
-        let mut upto = before;
+        let mut upto = ranked.before;
         add(&mut upto, counts);
-        let next = u32x8::from_slice(simd, &lists.next);
+        let next = u32x8::from_slice(simd, &ranked.next);
         let mut found = next.simd_lt(u32x8::from_slice(simd, &upto)).to_bitmask();
         *changed = 0;
         if found != 0 {
@@ -189,39 +212,11 @@ fn place<S: Simd, const WIDTH: usize>(
             while found != 0 {
                 let class = found.trailing_zeros() as usize % CLASSES;
                 found &= found - 1;
-                let ranks = lists.take(class, before[class]..upto[class]);
+                let ranks = ranked.take(class, upto[class]);
                 *changed |= deposit(simd, ranks, group.class(class));
             }
         }
-        before = upto;
-    }
-}
-
-/// The ranks of each class that are not yet placed.
-struct Lists<'a> {
-    rest: [&'a [u32]; CLASSES],
-    /// By class: the next rank; the largest number if there is none.
-    next: [u32; CLASSES],
-}
-
-impl<'a> Lists<'a> {
-    fn new(Ranked { ranks, ends }: Ranked<'a>) -> Self {
-        let start = |class: usize| if class == 0 { 0 } else { ends[class - 1] as usize };
-        let rest = core::array::from_fn(|class| &ranks[start(class)..ends[class] as usize]);
-        let next = rest.map(|rest: &[u32]| rest.first().copied().unwrap_or(u32::MAX));
-        Self { rest, next }
-    }
-
-    /// Takes the ranks of a class that are in the range, and returns them as bits from its start.
-    #[inline(always)]
-    fn take(&mut self, class: usize, range: Range<u32>) -> u64 {
-        let mut taken = 0;
-        while self.next[class] < range.end {
-            taken |= 1 << (self.next[class].wrapping_sub(range.start) % 64);
-            self.rest[class] = &self.rest[class][1..];
-            self.next[class] = self.rest[class].first().copied().unwrap_or(u32::MAX);
-        }
-        taken
+        ranked.before = upto;
     }
 }
 
@@ -310,19 +305,18 @@ mod plain {
         octaves: &Octaves,
         base: &[u8],
         counts: &[u64],
-        ranked: Ranked<'_>,
+        ranked: &mut Ranked<'_>,
         changed: &mut [u64],
     ) {
         check(octaves, base, counts.len());
         check(octaves, base, changed.len());
-        let (classes, mut before) = (octaves.classes(), [0; CLASSES]);
-        let mut lists = Lists::new(ranked);
+        let classes = octaves.classes();
         changed.fill(0);
         for (at, element) in elements(octaves, base).enumerate() {
             let class = usize::from(classes[usize::from(octaves.of(element))]);
-            let rank = before[class];
-            changed[at / GROUP] |= lists.take(class, rank..rank + 1) << (at % GROUP);
-            before[class] += 1;
+            let end = ranked.before[class] + 1;
+            changed[at / GROUP] |= ranked.take(class, end) << (at % GROUP);
+            ranked.before[class] = end;
         }
     }
 }
@@ -350,8 +344,8 @@ mod tests {
         assert_eq!(sizes[..3], [3, 2, 2]);
         assert_eq!((ranks, places), ([1, 2, 1, 1], [0, 3, 2, 1]));
         let mut changed = [9];
-        let ranked = Ranked { ranks: &ranks, ends: [2, 3, 4, 4, 4, 4, 4, 4] };
-        class_places(&OCTAVES, &base, &counts, ranked, &mut changed);
+        let mut ranked = Ranked::new(&ranks, [2, 3, 4, 4, 4, 4, 4, 4]);
+        class_places(&OCTAVES, &base, &counts, &mut ranked, &mut changed);
         assert_eq!(changed, [0b111_1000]);
     }
 
@@ -372,8 +366,8 @@ mod tests {
         let (mut counts, mut changed) = (vec![0; 16], vec![0; 16]);
         class_counts(&OCTAVES, &base, &mut counts);
         for ranks in [[5, 5, 3], [0, u32::MAX, 7], [2000, 1, 0]] {
-            let ranked = Ranked { ranks: &ranks, ends: [1, 3, 3, 3, 3, 3, 3, 3] };
-            class_places(&OCTAVES, &base, &counts, ranked, &mut changed);
+            let mut ranked = Ranked::new(&ranks, [1, 3, 3, 3, 3, 3, 3, 3]);
+            class_places(&OCTAVES, &base, &counts, &mut ranked, &mut changed);
         }
     }
 }

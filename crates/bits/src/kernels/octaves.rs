@@ -40,6 +40,7 @@ impl Octaves {
     }
 
     /// The octave of an element.
+    #[inline]
     pub fn of(&self, element: u64) -> u8 {
         let below_sign = 8 * self.width as u32 - 1;
         ((element & ((1 << below_sign) - 1)) >> self.shift) as u8

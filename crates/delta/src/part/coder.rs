@@ -32,7 +32,7 @@ pub enum Content<'a> {
 }
 
 /// Encodes and decodes parts. Keeps its working memory, so in a steady state it allocates nothing:
-/// 256 KiB and about 24 bytes for each changed element of a part; with dense parts, up to four times the
+/// 256 KiB and about 48 bytes for each changed element of a part; with dense parts, up to four times the
 /// bytes of a part more.
 #[derive(Debug, Default)]
 pub struct Coder {
@@ -42,8 +42,12 @@ pub struct Coder {
     pub(super) counts: Vec<u64>,
     /// The changed elements, in order.
     pub(super) positions: Vec<u32>,
+    /// Their old values.
+    pub(super) olds: Vec<u64>,
     /// Their new values.
     pub(super) values: Vec<u8>,
+    /// Their differences, as zigzag numbers.
+    pub(super) moves: Vec<u64>,
     /// By changed element, in order: its place in `changes`.
     pub(super) places: Vec<u32>,
     /// The changed elements by class.
@@ -52,6 +56,10 @@ pub struct Coder {
     pub(super) planes: planes::Coder,
     pub(super) whole: Vec<u8>,
 }
+
+/// Elements that are compared at once, and stay in the first-level cache until the changed ones are
+/// copied.
+pub(super) const BLOCK: usize = 1 << 12;
 
 /// How elements of a type are divided into octaves; all are in one class. `None` for integers.
 pub(super) fn octaves(element: ElementType) -> Option<Octaves> {

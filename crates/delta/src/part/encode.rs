@@ -3,7 +3,7 @@
 use gradwire_bits::BitWriter;
 use gradwire_bits::kernels::{CLASSES, Octaves, Ranks, changed, class_ranks, ones};
 
-use super::coder::{Coder, Options, octaves, shifts};
+use super::coder::{BLOCK, Coder, Options, octaves, shifts};
 use super::cuts::{self, Histogram};
 use super::words::Word;
 use super::{PART, form, sparse};
@@ -34,18 +34,17 @@ impl Coder {
         assert!(len <= PART, "a part has at most {PART} elements");
         let Some(base) = base else { return self.encode_whole(element, new, out) };
         assert_eq!(base.len(), new.len(), "the base of a part has its length");
-        self.changed.resize(len.div_ceil(64), 0);
-        let count = changed(element.width(), base, new, &mut self.changed);
-        if count == 0 {
+        match element.width() {
+            1 => self.compare::<u8>(base, new),
+            2 => self.compare::<u16>(base, new),
+            4 => self.compare::<u32>(base, new),
+            _ => self.compare::<u64>(base, new),
+        }
+        if self.positions.is_empty() {
             return out.push(form::SAME);
         }
         let start = out.len();
-        match element.width() {
-            1 => self.sparse::<u8>(element, Pair { base, new }, options, out),
-            2 => self.sparse::<u16>(element, Pair { base, new }, options, out),
-            4 => self.sparse::<u32>(element, Pair { base, new }, options, out),
-            _ => self.sparse::<u64>(element, Pair { base, new }, options, out),
-        }
+        self.sparse(element, base, options, out);
         if out.len() - start > new.len() / DENSE {
             let end = out.len();
             self.encode_whole(element, new, out);
@@ -53,50 +52,69 @@ impl Coder {
         }
     }
 
-    /// Appends a sparse form of the part.
-    fn sparse<T: Word>(
-        &mut self,
-        element: ElementType,
-        pair: Pair<'_>,
-        options: Options,
-        out: &mut Vec<u8>,
-    ) {
+    /// Finds the changed elements, their old values and their differences.
+    fn compare<T: Word>(&mut self, base: &[u8], new: &[u8]) {
         self.positions.clear();
-        ones(bytemuck::cast_slice(&self.changed), 0, &mut self.positions);
+        self.changed.resize((new.len() / T::BYTES).div_ceil(64), 0);
+        let blocks = base.chunks(BLOCK * T::BYTES).zip(new.chunks(BLOCK * T::BYTES));
+        for (at, (words, (base, new))) in
+            self.changed.chunks_mut(BLOCK / 64).zip(blocks).enumerate()
+        {
+            let (first, known) = ((at * BLOCK) as u32, self.positions.len());
+            changed(T::BYTES, base, new, words);
+            ones(bytemuck::cast_slice(words), first, &mut self.positions);
+            let positions = &self.positions[known..];
+            self.olds.resize(self.positions.len(), 0);
+            self.moves.resize(self.positions.len(), 0);
+            let to = self.olds[known..].iter_mut().zip(&mut self.moves[known..]);
+            for (&position, (old, zigzag)) in positions.iter().zip(to) {
+                let [base, new] =
+                    [base, new].map(|bytes| T::at(bytes, (position - first) as usize));
+                (*old, *zigzag) = (base.wide(), base.zigzag(new));
+            }
+        }
+    }
+
+    /// Appends a sparse form of the part.
+    fn sparse(&mut self, element: ElementType, base: &[u8], options: Options, out: &mut Vec<u8>) {
         let octaves = octaves(element).filter(|_| !options.portable);
         out.push(if octaves.is_some() { form::CLASSES } else { form::PORTABLE });
         let mut writer = BitWriter::new(out);
-        let (mut sizes, mut used) = ([(pair.new.len() / T::BYTES) as u32; CLASSES], 1);
+        let (mut sizes, mut used) = ([(base.len() / element.width()) as u32; CLASSES], 1);
         match octaves {
             Some(mut octaves) => {
-                let ends = self.choose_classes::<T>(pair.base, &mut octaves);
+                let ends = self.choose_classes(base, &mut octaves);
                 sparse::write_cuts(&octaves, &mut writer);
-                (sizes, used) = (self.rank(pair.base, &octaves, ends), octaves.used());
-                self.take_shifts::<T>(pair.base, &octaves, element.mantissa_bits());
+                (sizes, used) = (self.rank(base, &octaves, ends), octaves.used());
+                self.sort(&octaves, element.mantissa_bits());
             }
             None => {
-                self.changes.shifts.clear();
-                self.changes.shifts.resize(self.positions.len(), 0);
-                self.changes.ends = [self.positions.len() as u32; CLASSES];
-                self.changes.ranks.clone_from(&self.positions);
-                self.places.clear();
-                self.places.extend(0..self.positions.len() as u32);
+                let changes = &mut self.changes;
+                changes.shifts.clear();
+                changes.shifts.resize(self.positions.len(), 0);
+                changes.ends = [self.positions.len() as u32; CLASSES];
+                changes.ranks.clone_from(&self.positions);
+                changes.moves.clone_from(&self.moves);
             }
         }
-        self.take_differences::<T>(pair);
         sparse::write(&self.changes, &sizes[..used], &mut writer);
         writer.finish();
     }
 
     /// Chooses the cuts between classes; returns by class the number of changes in it and those
     /// before it.
-    fn choose_classes<T: Word>(&self, base: &[u8], octaves: &mut Octaves) -> [u32; CLASSES] {
+    fn choose_classes(&self, base: &[u8], octaves: &mut Octaves) -> [u32; CLASSES] {
         let mut changes: Histogram = [0; 256];
-        for &position in &self.positions {
-            changes[usize::from(octaves.of(T::at(base, position as usize).wide()))] += 1;
+        for &old in &self.olds[..self.positions.len()] {
+            changes[usize::from(octaves.of(old))] += 1;
         }
-        octaves.last =
-            cuts::choose(&changes, &sample::<T>(base, octaves), (base.len() / T::BYTES) as u32);
+        let sample = match octaves.width {
+            1 => sample::<u8>(base, octaves),
+            2 => sample::<u16>(base, octaves),
+            4 => sample::<u32>(base, octaves),
+            _ => sample::<u64>(base, octaves),
+        };
+        octaves.last = cuts::choose(&changes, &sample, (base.len() / octaves.width) as u32);
         let (classes, mut ends) = (octaves.classes(), [0; CLASSES]);
         for (&class, count) in classes.iter().zip(changes) {
             ends[usize::from(class)..].iter_mut().for_each(|end| *end += count);
@@ -111,39 +129,20 @@ impl Coder {
         self.changes.ranks.resize(count, 0);
         self.places.resize(count, 0);
         let next = core::array::from_fn(|class| self.changes.start(class));
-        let ranks = Ranks { next, ranks: &mut self.changes.ranks, places: &mut self.places };
-        class_ranks(octaves, base, &self.changed, &mut { ranks })
+        let (ranks, places) = (&mut self.changes.ranks[..], &mut self.places[..]);
+        class_ranks(octaves, base, &self.changed, &mut Ranks { next, ranks, places })
     }
 
-    /// Computes the shifts of the changed elements, class by class.
-    fn take_shifts<T: Word>(&mut self, base: &[u8], octaves: &Octaves, mantissa_bits: u32) {
-        let shifts = shifts(octaves, mantissa_bits);
-        self.changes.shifts.resize(self.positions.len(), 0);
-        for (&position, &place) in self.positions.iter().zip(&self.places) {
-            let octave = octaves.of(T::at(base, position as usize).wide());
-            self.changes.shifts[place as usize] = shifts[usize::from(octave)];
+    /// Sorts the differences of the changed elements by class.
+    fn sort(&mut self, octaves: &Octaves, mantissa_bits: u32) {
+        let (shifts, changes) = (shifts(octaves, mantissa_bits), &mut self.changes);
+        changes.moves.resize(self.places.len(), 0);
+        changes.shifts.resize(self.places.len(), 0);
+        for ((&old, &zigzag), &place) in self.olds.iter().zip(&self.moves).zip(&self.places) {
+            changes.moves[place as usize] = zigzag;
+            changes.shifts[place as usize] = shifts[usize::from(octaves.of(old))];
         }
     }
-
-    /// Computes the differences of the changed elements, class by class.
-    fn take_differences<T: Word>(&mut self, pair: Pair<'_>) {
-        let changes = &mut self.changes;
-        changes.signs.resize(self.positions.len(), 0);
-        changes.sizes.resize(self.positions.len(), 0);
-        for (&position, &place) in self.positions.iter().zip(&self.places) {
-            let [base, new] = [pair.base, pair.new].map(|bytes| T::at(bytes, position as usize));
-            let difference = base.difference(new);
-            changes.signs[place as usize] = difference.below.into();
-            changes.sizes[place as usize] = difference.units;
-        }
-    }
-}
-
-/// Two versions of a part.
-#[derive(Clone, Copy)]
-struct Pair<'a> {
-    base: &'a [u8],
-    new: &'a [u8],
 }
 
 /// Counts the octaves of lines of 64 bytes at fixed distances.

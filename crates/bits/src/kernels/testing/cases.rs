@@ -756,9 +756,13 @@ pub const KERNELS: &[(&str, Case)] = &[
             let (ranks, base, changed) = ranks(input, &octaves);
             let mut counts = input.elements(input.len.div_ceil(64), |_| 9u64);
             class_counts(&octaves, &base, &mut counts);
-            let ranked = Ranked { ranks: &ranks.ranks, ends: ranks.next };
+            let mut ranked = Ranked::new(&ranks.ranks, ranks.next);
             let mut back = input.elements(counts.len(), |_| 9u64);
-            class_places(&octaves, &base, &counts, ranked, &mut back);
+            let (first, second) = counts.split_at(counts.len() / 2);
+            let (base, rest) = base.split_at(64 * octaves.width * first.len());
+            let (start, end) = back.split_at_mut(first.len());
+            class_places(&octaves, base, first, &mut ranked, start);
+            class_places(&octaves, rest, second, &mut ranked, end);
             assert_eq!(*back, *changed, "the ranks are those of the changed elements");
             output.words(&back);
         }
