@@ -5,7 +5,7 @@
 use fearless_simd::{prelude::*, u32x8};
 
 use super::kernel;
-use super::octaves::{CLASSES, GROUP, Groups, Octaves};
+use super::octaves::{CLASSES, GROUP, Group, Groups, Octaves};
 
 #[cfg(any(test, feature = "testing"))]
 use plain::{
@@ -35,8 +35,6 @@ kernel! {
     }
 }
 
-const ROOM: &str = "a place for each changed element";
-
 fn check(octaves: &Octaves, base: &[u8], groups: usize) {
     assert!(matches!(octaves.width, 1 | 2 | 4 | 8), "elements have 1, 2, 4 or 8 bytes");
     assert!(base.len().is_multiple_of(octaves.width), "whole elements");
@@ -64,39 +62,49 @@ fn add(sums: &mut [u32; CLASSES], counts: u64) {
     sums.iter_mut().zip(counts.to_le_bytes()).for_each(|(sum, count)| *sum += u32::from(count));
 }
 
-/// The changed elements of a list of elements, class by class.
-#[derive(Debug)]
-pub struct Ranks<'a> {
-    /// By class: where its next rank is written.
-    pub next: [u32; CLASSES],
-    /// The ranks, class by class.
-    pub ranks: &'a mut [u32],
-    /// For each changed element, in order: where its rank was written.
-    pub places: &'a mut [u32],
-}
-
 kernel! {
-    /// Writes the rank of each changed element to the next place for its class. Bit i mod 64 of
-    /// word i / 64 of `changed` is 1 if element i of `base` changed. Returns the number of elements
-    /// of each class.
+    /// Writes the rank of each of some elements of a block, in the order of their positions. The
+    /// block begins at position `first`. `before` has, by class, the number of elements before the
+    /// block, and then of those before its end.
     ///
     /// # Panics
-    /// If `changed` is not one word for each group, or there is no room for a rank.
+    /// If the positions do not increase or are outside of the block, or `ranks` is not one for each.
     pub fn class_ranks / plain_class_ranks(
         simd,
         octaves: &Octaves,
         base: &[u8],
-        changed: &[u64],
-        out: &mut Ranks<'_>,
-    ) -> [u32; CLASSES] {
-        check(octaves, base, changed.len());
+        first: u32,
+        positions: &[u32],
+        before: &mut [u32; CLASSES],
+        ranks: &mut [u32],
+    ) {
+        check(octaves, base, (base.len() / octaves.width).div_ceil(GROUP));
+        assert_eq!(positions.len(), ranks.len(), "a rank for each position");
+        let elements = Elements { first, positions, ranks };
         match octaves.width {
-            1 => rank::<S, 1>(simd, octaves, base, changed, out),
-            2 => rank::<S, 2>(simd, octaves, base, changed, out),
-            4 => rank::<S, 4>(simd, octaves, base, changed, out),
-            _ => rank::<S, 8>(simd, octaves, base, changed, out),
+            1 => rank::<S, 1>(simd, octaves, base, elements, before),
+            2 => rank::<S, 2>(simd, octaves, base, elements, before),
+            4 => rank::<S, 4>(simd, octaves, base, elements, before),
+            _ => rank::<S, 8>(simd, octaves, base, elements, before),
         }
     }
+}
+
+/// Groups that are divided into classes at once, before the elements in them are ranked.
+const TOGETHER: usize = 32;
+
+/// A group, and by class the number of elements before it.
+#[derive(Clone, Copy)]
+struct Counted {
+    group: Group,
+    before: [u32; CLASSES],
+}
+
+/// Elements to be ranked.
+struct Elements<'a> {
+    first: u32,
+    positions: &'a [u32],
+    ranks: &'a mut [u32],
 }
 
 #[inline(always)]
@@ -104,27 +112,30 @@ fn rank<S: Simd, const WIDTH: usize>(
     simd: S,
     octaves: &Octaves,
     base: &[u8],
-    changed: &[u64],
-    out: &mut Ranks<'_>,
-) -> [u32; CLASSES] {
-    let (classes, mut before, mut places) =
-        (octaves.classes(), [0; CLASSES], out.places.iter_mut());
-    let mut groups = Groups::<WIDTH>::new(base);
-    for &changed in changed {
-        let (group, mut left) = (groups.next(simd, octaves), changed);
-        while left != 0 {
-            let bit = left.trailing_zeros();
-            left &= left - 1;
-            let class = usize::from(classes[usize::from(group.octaves[bit as usize])]) % CLASSES;
-            let within = group.class(class) & ((1 << bit) - 1);
-            let place = &mut out.next[class];
-            out.ranks[*place as usize] = before[class] + within.count_ones();
-            *places.next().expect(ROOM) = *place;
-            *place += 1;
+    Elements { first, positions, ranks }: Elements<'_>,
+    before: &mut [u32; CLASSES],
+) {
+    let classes = octaves.classes();
+    let mut together = [Counted { group: Group::default(), before: [0; CLASSES] }; TOGETHER];
+    let (mut groups, mut at) = (Groups::<WIDTH>::new(base), 0);
+    let all = base.len().div_ceil(GROUP * WIDTH);
+    for start in (0..all).step_by(TOGETHER) {
+        for counted in &mut together[..TOGETHER.min(all - start)] {
+            counted.group = groups.next(simd, octaves);
+            counted.before = *before;
+            add(before, counted.group.counts());
         }
-        add(&mut before, group.counts());
+        let start = first + (GROUP * start) as u32;
+        while let Some(&position) = positions.get(at) {
+            let within = position.wrapping_sub(start) as usize;
+            let Some(Counted { group, before }) = together.get(within / GROUP) else { break };
+            let bit = within % GROUP;
+            let class = usize::from(classes[usize::from(group.octaves[bit])]) % CLASSES;
+            ranks[at] = before[class] + (group.class(class) & ((1 << bit) - 1)).count_ones();
+            at += 1;
+        }
     }
-    before
+    assert_eq!(at, positions.len(), "positions increase within the block");
 }
 
 /// Ranks of elements, class by class, of which the first ones are already placed.
@@ -282,23 +293,21 @@ mod plain {
     pub(super) fn class_ranks(
         octaves: &Octaves,
         base: &[u8],
-        changed: &[u64],
-        out: &mut Ranks<'_>,
-    ) -> [u32; CLASSES] {
-        check(octaves, base, changed.len());
-        let (classes, mut before) = (octaves.classes(), [0; CLASSES]);
-        let mut places = out.places.iter_mut();
-        for (at, element) in elements(octaves, base).enumerate() {
+        first: u32,
+        positions: &[u32],
+        before: &mut [u32; CLASSES],
+        ranks: &mut [u32],
+    ) {
+        assert_eq!(positions.len(), ranks.len(), "a rank for each position");
+        let (classes, mut rest) = (octaves.classes(), positions.iter().zip(ranks).peekable());
+        for (at, element) in (first..).zip(elements(octaves, base)) {
             let class = usize::from(classes[usize::from(octaves.of(element))]);
-            if changed[at / GROUP] >> (at % GROUP) & 1 != 0 {
-                let place = &mut out.next[class];
-                out.ranks[*place as usize] = before[class];
-                *places.next().expect(ROOM) = *place;
-                *place += 1;
+            if let Some((_, rank)) = rest.next_if(|(position, _)| **position == at) {
+                *rank = before[class];
             }
             before[class] += 1;
         }
-        before
+        assert!(rest.next().is_none(), "positions increase within the block");
     }
 
     pub(super) fn class_places(
@@ -336,17 +345,22 @@ mod tests {
         let mut counts = [9];
         assert_eq!(class_counts(&OCTAVES, &base, &mut counts), [3, 2, 2, 0, 0, 0, 0, 0]);
         assert_eq!(counts, [0x02_02_03]);
-        // Changed are 0x90, 0x50, 0x4f and 0x80: ranks 1, 1, 1 and 2 in classes 0, 2, 1 and 0.
-        let (mut ranks, mut places) = ([9; 4], [9; 4]);
-        let mut out =
-            Ranks { next: [0, 2, 3, 4, 4, 4, 4, 4], ranks: &mut ranks, places: &mut places };
-        let sizes = class_ranks(&OCTAVES, &base, &[0b111_1000], &mut out);
-        assert_eq!(sizes[..3], [3, 2, 2]);
-        assert_eq!((ranks, places), ([1, 2, 1, 1], [0, 3, 2, 1]));
+        // 0x90, 0x50, 0x4f and 0x80 have the ranks 1, 1, 1 and 2 in the classes 0, 2, 1 and 0.
+        let (mut ranks, mut before) = ([9; 4], [0, 100, 0, 0, 0, 0, 0, 0]);
+        class_ranks(&OCTAVES, &base, 50, &[53, 54, 55, 56], &mut before, &mut ranks);
+        assert_eq!(before, [3, 102, 2, 0, 0, 0, 0, 0]);
+        assert_eq!(ranks, [1, 1, 101, 2]);
         let mut changed = [9];
-        let mut ranked = Ranked::new(&ranks, [2, 3, 4, 4, 4, 4, 4, 4]);
+        let mut ranked = Ranked::new(&[1, 2, 1, 1], [2, 3, 4, 4, 4, 4, 4, 4]);
         class_places(&OCTAVES, &base, &counts, &mut ranked, &mut changed);
         assert_eq!(changed, [0b111_1000]);
+    }
+
+    #[test]
+    #[should_panic(expected = "positions increase")]
+    fn positions_that_decrease_are_refused() {
+        let base = [0; 9000];
+        class_ranks(&OCTAVES, &base, 0, &[8000, 3], &mut [0; CLASSES], &mut [0; 2]);
     }
 
     #[test]

@@ -101,6 +101,7 @@ impl<'a, const WIDTH: usize> Groups<'a, WIDTH> {
 }
 
 /// A group of elements.
+#[derive(Clone, Copy)]
 pub(super) struct Group {
     pub(super) octaves: [u8; GROUP],
     /// By class: the elements of this class and those before it.
@@ -163,4 +164,11 @@ fn octaves_of<S: Simd, const WIDTH: usize>(simd: S, group: &[u8], shift: u32) ->
         vector.store_slice(out);
     }
     octaves
+}
+
+/// A group without elements.
+impl Default for Group {
+    fn default() -> Self {
+        Self { octaves: [0; GROUP], upto: [0; CLASSES] }
+    }
 }

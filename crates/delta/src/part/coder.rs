@@ -36,8 +36,6 @@ pub enum Content<'a> {
 /// bytes of a part more.
 #[derive(Debug, Default)]
 pub struct Coder {
-    /// A bit for each element of the part: whether it changed.
-    pub(super) changed: Vec<u64>,
     /// The numbers of elements of each class in each group of 64.
     pub(super) counts: Vec<u64>,
     /// The changed elements, in order.
@@ -48,6 +46,8 @@ pub struct Coder {
     pub(super) values: Vec<u8>,
     /// Their differences, as zigzag numbers.
     pub(super) moves: Vec<u64>,
+    /// Their ranks within their classes.
+    pub(super) ranks: Vec<u32>,
     /// By changed element, in order: its place in `changes`.
     pub(super) places: Vec<u32>,
     /// The changed elements by class.

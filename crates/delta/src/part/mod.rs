@@ -17,6 +17,7 @@
 //! nothing but the part, its base and the options.
 
 mod coder;
+mod compare;
 mod cuts;
 mod decode;
 mod dense;
