@@ -154,6 +154,8 @@ fn main() {
         ("late, rate 1e-6", 0, 1e-6),
         ("late, rate 3e-6", 0, 3e-6),
         ("late, rate 2e-5", 0, 2e-5),
+        ("late, rate 1e-4", 0, 1e-4),
+        ("late, rate 1e-3", 0, 1e-3),
     ];
     for (name, steps, rate) in cases.into_iter().filter(|(name, ..)| name.contains(&only)) {
         let weights = versions(ELEMENTS, steps, rate);

@@ -102,7 +102,7 @@ impl Coder {
 }
 
 /// Counts the octaves of lines of 64 bytes at fixed distances.
-fn sample(base: &[u8], octaves: &Octaves) -> Histogram {
+pub(super) fn sample(base: &[u8], octaves: &Octaves) -> Histogram {
     let lines = (SAMPLE * octaves.width / 64).max(1);
     let distance = (base.len() / 64).div_ceil(lines).max(1);
     let mut counts = [0; 256];

@@ -56,7 +56,16 @@ impl Coder {
                 }
                 Ok(Content::Changes { positions: &self.positions, values: &self.values })
             }
-            (form::SAME | form::CLASSES | form::PORTABLE, None) => {
+            (form::DIFFERENCE, Some(base)) => {
+                match element.width() {
+                    1 => self.decode_difference::<u8>(element, base, code)?,
+                    2 => self.decode_difference::<u16>(element, base, code)?,
+                    4 => self.decode_difference::<u32>(element, base, code)?,
+                    _ => self.decode_difference::<u64>(element, base, code)?,
+                }
+                Ok(Content::Whole(&self.values))
+            }
+            (form::SAME | form::CLASSES | form::PORTABLE | form::DIFFERENCE, None) => {
                 Err(DecodeError::Corrupt("the form of a part needs a base"))
             }
             _ => Err(DecodeError::Corrupt("a part has an unknown form")),

@@ -8,8 +8,10 @@ use super::compare::{Classes, Pair};
 use super::{PART, form, sparse};
 use crate::ElementType;
 
-/// Forms without the base are tried if a sparse one exceeds this fraction of the part.
-const DENSE: usize = 4;
+/// The form difference is used if more than this fraction of the elements changed.
+const MANY: usize = 4;
+/// Forms without the base are tried if another one exceeds this fraction of the part.
+const LARGE: usize = 4;
 
 impl Coder {
     /// Appends the shortest form of the part `new`, given the part of the base with the same
@@ -36,8 +38,12 @@ impl Coder {
             return out.push(form::SAME);
         };
         let start = out.len();
-        self.sparse(element, &classes, out);
-        if out.len() - start > new.len() / DENSE {
+        if self.positions.len() < len / MANY {
+            self.sparse(element, &classes, out);
+        } else {
+            self.encode_difference(element, Pair { base, new }, options.portable, out);
+        }
+        if out.len() - start > new.len() / LARGE {
             let end = out.len();
             self.encode_whole(element, new, out);
             keep_shorter(out, start, end);

@@ -69,6 +69,19 @@ pub(super) fn write_cuts(octaves: &Octaves, out: &mut BitWriter<'_>) {
     }
 }
 
+/// Appends that there is one class.
+pub(super) fn write_no_cuts(out: &mut BitWriter<'_>) {
+    out.put(0, 3);
+}
+
+/// Reads that there is one class.
+pub(super) fn read_no_cuts(reader: &mut BitReader<'_>) -> Result<(), DecodeError> {
+    match take(reader, 3) {
+        0 => reader.check(),
+        _ => Err(DecodeError::Corrupt("integers have no classes")),
+    }
+}
+
 /// Reads the cuts between classes into `octaves`.
 pub(super) fn read_cuts(
     reader: &mut BitReader<'_>,

@@ -24,6 +24,9 @@ pub(super) trait Word: Copy + PartialEq + 'static {
     /// −1, 2 for 1, 3 for −2 and so on.
     fn zigzag(self, new: Self) -> u64;
 
+    /// The element with this difference from `self`, a zigzag number.
+    fn plus(self, zigzag: Self) -> Self;
+
     /// The element with this difference from `self`; `None` if the difference is 0 or has more
     /// bits than an element.
     fn changed(self, zigzag: u64) -> Option<Self>;
@@ -65,10 +68,15 @@ macro_rules! word {
             }
 
             #[inline(always)]
+            fn plus(self, zigzag: Self) -> Self {
+                self.wrapping_add(zigzag >> 1 ^ (zigzag & 1).wrapping_neg())
+            }
+
+            #[inline(always)]
             fn changed(self, zigzag: u64) -> Option<Self> {
                 let low = zigzag as Self;
                 let fits = zigzag != 0 && u64::from(low) == zigzag;
-                fits.then_some(self.wrapping_add(low >> 1 ^ (low & 1).wrapping_neg()))
+                fits.then_some(self.plus(low))
             }
         }
     };
