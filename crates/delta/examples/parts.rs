@@ -1,5 +1,6 @@
 //! Sizes and speeds of coded parts on simulated training: `cargo run --release -p gradwire-delta
-//! --example parts`, with a part of a case's name to run few cases, and with `GRADWIRE_SIMD=avx2` or `sse2` for fewer instructions.
+//! --example parts`, with a part of a case's name to run few cases, and with `GRADWIRE_SIMD=avx2` or
+//! `sse2` for fewer instructions.
 //!
 //! Weights are normal, with f32 masters and bf16 exports. A step moves each master by the learning
 //! rate times a normal number, at most 1. In the late case masters are anywhere in the interval
@@ -139,10 +140,9 @@ fn speeds([base, new]: &[Vec<u8>; 2], options: Options) {
     });
     assert!(target == *new, "the new weights arrive");
     let copy = speed(|_, range| target[range.clone()].copy_from_slice(black_box(&base[range])));
-    println!(
-        "  {}: encode {encode:.1} GB/s, decode {decode:.1}, decode and apply {both:.1}, copy {copy:.1}",
-        if options.portable { "portable" } else { "in classes" },
-    );
+    let form = if options.portable { "portable" } else { "in classes" };
+    print!("  {form}: encode {encode:.1} GB/s, decode {decode:.1}, decode and apply {both:.1}");
+    println!(", copy {copy:.1}");
 }
 
 fn main() {

@@ -47,15 +47,12 @@ const AHEAD: usize = 4096;
 
 /// Compares whole groups of 64 elements, which are the lanes of `V`.
 #[inline(always)]
-fn compare<S: Simd, V: SimdBase<S, ByteVector = S::u8s>>(
+fn compare<S: Simd, V: SimdInt<S, ByteVector = S::u8s>>(
     simd: S,
     base: &[u8],
     new: &[u8],
     words: &mut [u64],
-) -> usize
-where
-    V: SimdInt<S>,
-{
+) -> usize {
     let bytes = S::u8s::LEN;
     let group = 64 / V::LEN * bytes;
     let (mut count, mut ahead) = (0, AHEAD);

@@ -5,7 +5,7 @@
 use fearless_simd::{prelude::*, u32x8, u64x8};
 
 use super::kernel;
-use super::octaves::{self, CLASSES, EIGHT, GROUP, Group, Groups, Octaves};
+use super::octaves::{CLASSES, GROUP, Group, Groups, Octaves};
 
 #[cfg(any(test, feature = "testing"))]
 use plain::{
@@ -48,14 +48,11 @@ fn count<S: Simd, const WIDTH: usize>(
     base: &[u8],
     counts: &mut [u64],
 ) -> [u32; CLASSES] {
-    let (mut sums, mut together) = ([0; CLASSES], [[0; CLASSES]; EIGHT]);
+    let mut sums = [0; CLASSES];
     let mut groups = Groups::<WIDTH>::new(base);
-    for words in counts.chunks_mut(EIGHT) {
-        for upto in &mut together[..words.len()] {
-            *upto = groups.next(simd, octaves).upto;
-        }
-        words.copy_from_slice(&octaves::counts(simd, &together)[..words.len()]);
-        words.iter().for_each(|&word| add(&mut sums, word));
+    for count in counts {
+        *count = groups.next(simd, octaves).counts();
+        add(&mut sums, *count);
     }
     sums
 }
@@ -71,7 +68,8 @@ kernel! {
     /// block, and then of those before its end.
     ///
     /// # Panics
-    /// If the positions do not increase or are outside of the block, or `ranks` is not one for each.
+    /// If the positions do not increase or are outside of the block, or `ranks` is not one for
+    /// each.
     pub fn class_ranks / plain_class_ranks(
         simd,
         octaves: &Octaves,
@@ -353,57 +351,4 @@ mod plain {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::vec;
-
-    /// Classes of bytes with an octave of three bits: below 2, 2 to 4, and from 5 up.
-    const OCTAVES: Octaves = Octaves { width: 1, shift: 4, last: [1, 4, 255, 255, 255, 255, 255] };
-
-    #[test]
-    fn ranks_by_hand() {
-        // Octaves 0, 2, 7, 1, 5, 4, 0; the sign does not count.
-        let base = [0x0f, 0x2f, 0xff, 0x90, 0x50, 0x4f, 0x80];
-        let mut counts = [9];
-        assert_eq!(class_counts(&OCTAVES, &base, &mut counts), [3, 2, 2, 0, 0, 0, 0, 0]);
-        assert_eq!(counts, [0x02_02_03]);
-        // 0x90, 0x50, 0x4f and 0x80 have the ranks 1, 1, 1 and 2 in the classes 0, 2, 1 and 0.
-        let (mut ranks, mut before) = ([9; 4], [0, 100, 0, 0, 0, 0, 0, 0]);
-        class_ranks(&OCTAVES, &base, 50, &[53, 54, 55, 56], &mut before, &mut ranks);
-        assert_eq!(before, [3, 102, 2, 0, 0, 0, 0, 0]);
-        assert_eq!(ranks, [1, 1, 101, 2]);
-        let mut changed = [9];
-        let mut ranked = Ranked::new(&[1, 2, 1, 1], [2, 3, 4, 4, 4, 4, 4, 4]);
-        class_places(&OCTAVES, &base, &counts, &mut ranked, &mut changed);
-        assert_eq!(changed, [0b111_1000]);
-    }
-
-    #[test]
-    #[should_panic(expected = "positions increase")]
-    fn positions_that_decrease_are_refused() {
-        let base = [0; 9000];
-        class_ranks(&OCTAVES, &base, 0, &[8000, 3], &mut [0; CLASSES], &mut [0; 2]);
-    }
-
-    #[test]
-    fn octaves_of_floats() {
-        for (width, shift, one, octave) in
-            [(2, 7, 0x3f80, 127), (2, 10, 0x3c00, 15), (4, 23, 0x3f80_0000, 127)]
-        {
-            let octaves = Octaves { width, shift, last: [255; 7] };
-            assert_eq!(octaves.of(one), octave);
-            assert_eq!(octaves.of(one | 1 << (8 * width - 1)), octave);
-        }
-    }
-
-    #[test]
-    fn ranks_that_are_wrong_do_no_harm() {
-        let base = vec![0x20; 1000];
-        let (mut counts, mut changed) = (vec![0; 16], vec![0; 16]);
-        class_counts(&OCTAVES, &base, &mut counts);
-        for ranks in [[5, 5, 3], [0, u32::MAX, 7], [2000, 1, 0]] {
-            let mut ranked = Ranked::new(&ranks, [1, 3, 3, 3, 3, 3, 3, 3]);
-            class_places(&OCTAVES, &base, &counts, &mut ranked, &mut changed);
-        }
-    }
-}
+mod tests;

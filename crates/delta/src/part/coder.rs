@@ -32,8 +32,8 @@ pub enum Content<'a> {
 }
 
 /// Encodes and decodes parts. Keeps its working memory, so in a steady state it allocates nothing:
-/// 256 KiB and about 48 bytes for each changed element of a part; with dense parts, up to four times the
-/// bytes of a part more.
+/// 256 KiB and about 60 bytes for each changed element of a part, and up to four times the bytes of a
+/// part if parts are dense.
 #[derive(Debug, Default)]
 pub struct Coder {
     /// The numbers of elements of each class in each group of 64.

@@ -11,7 +11,8 @@ use super::words::Word;
 /// Classes are chosen as soon as so many changes are known, or at the end of the part. From there
 /// on, elements are ranked while they are in the first-level cache.
 const ENOUGH: usize = 2048;
-/// The form difference is used if more than this fraction of the elements changed; they are then not ranked.
+/// The form difference is used if more than this fraction of the elements changed; they are then
+/// not ranked.
 pub(super) const MANY: usize = 4;
 /// The elements of a sample that shows how many elements each octave has.
 const SAMPLE: usize = 1 << 14;

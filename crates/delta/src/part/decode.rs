@@ -1,6 +1,8 @@
 //! Decoding of parts.
 
-use gradwire_bits::kernels::{CLASSES, Octaves, Ranked, class_counts, class_places, ones};
+use gradwire_bits::kernels::{
+    CLASSES, Octaves, Ranked, class_counts, class_places, ones, prefetch,
+};
 use gradwire_bits::{BitReader, DecodeError, expect_len, try_resize};
 
 use super::coder::{BLOCK, Coder, Content, octaves, shifts};
@@ -8,6 +10,9 @@ use super::sparse::Changes;
 use super::words::Word;
 use super::{PART, form, sparse};
 use crate::ElementType;
+
+/// From a changed element to the one that is asked for.
+const LATER: usize = 24;
 
 impl Coder {
     /// Reads the form of a part of `len` elements. `bytes` is exactly what [`encode`](Self::encode)
@@ -99,7 +104,12 @@ impl Coder {
                 self.changes.shifts.fill(0);
                 core::mem::swap(&mut self.positions, &mut self.changes.ranks);
                 try_resize(&mut self.olds, self.positions.len(), 0)?;
-                take_olds::<T>(&self.positions, 0, base, &mut self.olds);
+                for (at, old) in self.olds.iter_mut().enumerate() {
+                    if let Some(&later) = self.positions.get(at + LATER) {
+                        prefetch(&base[later as usize * T::BYTES..][..1]);
+                    }
+                    *old = T::at(base, self.positions[at] as usize).wide();
+                }
                 rules
             }
         };

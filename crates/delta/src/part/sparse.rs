@@ -182,8 +182,8 @@ fn each_other(ranks: &[u32], size: u32, mut each: impl FnMut(u32)) {
     }
 }
 
-/// Reads the ranks of the changes of a part, and their differences as 1 or −1, and returns the rules of the sizes. There
-/// are at most `most` changes.
+/// Reads the ranks of the changes of a part, and their differences as 1 or −1, and returns the
+/// rules of the sizes. There are at most `most` changes.
 pub(super) fn read(
     reader: &mut BitReader<'_>,
     sizes: &[u32],

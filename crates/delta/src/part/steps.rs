@@ -1,13 +1,15 @@
 //! Sizes of differences: how many units in the last place a weight moved.
 //!
 //! Most differences are 1. In a class in which the others are rare, they are a list of positions
-//! among the class's changes, and their sizes, less 2, are in Rice code. In another class, all
-//! sizes, less 1, are; an octave lower in the class, a unit is half as large, so the parameter is one more.
+//! among the class's changes, and their sizes, less 2, are in exponential Golomb code. In another
+//! class, all sizes, less 1, are in Rice code; an octave lower in the class a unit is half as
+//! large, so the parameter is one more.
 
 use gradwire_bits::kernels::CLASSES;
 use gradwire_bits::{BitReader, BitWriter, DecodeError, rice};
 
-use super::elias::{gamma, put_gamma, put_rice, put_signed, rice as read_rice, signed};
+use super::elias::{gamma, golomb, golomb_len, put_gamma, put_golomb, put_rice, put_signed};
+use super::elias::{rice as read_rice, signed};
 use super::segments::{ListReader, ListWriter, MAX_PARAMETER, Segment};
 
 /// How the sizes of a class are coded.
@@ -19,6 +21,8 @@ enum Rule {
     All(u32),
 }
 
+/// The Golomb parameters that are tried.
+const PARAMETERS: usize = 8;
 /// The largest parameter of a rule, and the largest shift: together less than 64.
 const MOST: u32 = 40;
 pub(super) const MOST_SHIFT: u32 = 23;
@@ -51,7 +55,7 @@ pub(super) struct Moves<'a> {
     pub(super) shifts: &'a [u8],
 }
 
-/// The rule of each class, and the Rice parameter of sizes in lists.
+/// The rule of each class, and the Golomb parameter of sizes in lists.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     rules: [Option<Rule>; CLASSES],
@@ -62,30 +66,29 @@ impl Rules {
     /// The rules that take the fewest bits, nearly.
     pub(super) fn fit<'a>(classes: impl Iterator<Item = Moves<'a>>) -> Self {
         let mut rules = Self::default();
-        let (mut listed, mut sum) = (0, 0);
+        let mut bits = [0; PARAMETERS];
         for (rule, Moves { moves, shifts }) in rules.rules.iter_mut().zip(classes) {
             let rare = moves.iter().filter(|&&zigzag| zigzag > ONE).count();
-            let parameter = rice::optimal_parameter(rare, moves.len());
-            *rule = Some(match (rare, parameter) {
-                (0, _) => {
-                    Rule::Rare(MAX_PARAMETER.min(moves.len().max(2).next_power_of_two().ilog2()))
+            let parameter = match rare {
+                0 => moves.len().max(2).next_power_of_two().ilog2(),
+                _ => rice::optimal_parameter(rare, moves.len()),
+            };
+            *rule = Some(if parameter > 0 {
+                for &zigzag in moves.iter().filter(|&&zigzag| rare > 0 && zigzag > ONE) {
+                    for (parameter, bits) in (0..).zip(&mut bits) {
+                        *bits += golomb_len(less(zigzag) - 1, parameter);
+                    }
                 }
-                (_, 0) => {
-                    let shifted = moves.iter().zip(shifts);
-                    let shifted = shifted.map(|(&zigzag, &shift)| less(zigzag) >> shift);
-                    let sum = shifted.fold(0u64, u64::saturating_add);
-                    Rule::All(mean_parameter(moves.len(), sum).min(MOST))
-                }
-                _ => {
-                    let more =
-                        moves.iter().fold(0, |sum: u64, &zigzag| sum.saturating_add(less(zigzag)));
-                    listed += rare;
-                    sum = more.saturating_sub(rare as u64).saturating_add(sum);
-                    Rule::Rare(parameter.min(MAX_PARAMETER))
-                }
+                Rule::Rare(parameter.min(MAX_PARAMETER))
+            } else {
+                let shifted = moves.iter().zip(shifts);
+                let shifted = shifted.map(|(&zigzag, &shift)| less(zigzag) >> shift);
+                let sum = shifted.fold(0u64, u64::saturating_add);
+                Rule::All(mean_parameter(moves.len(), sum).min(MOST))
             });
         }
-        rules.parameter = mean_parameter(listed, sum);
+        let best = (0..PARAMETERS).min_by_key(|&parameter| bits[parameter]);
+        rules.parameter = best.unwrap_or(0) as u32;
         rules
     }
 
@@ -114,7 +117,7 @@ impl Rules {
         }
         if rules.has_lists() {
             rules.parameter = match gamma(reader)? - 1 {
-                parameter @ ..64 => parameter as u32,
+                parameter if parameter < PARAMETERS as u64 => parameter as u32,
                 _ => return Err(DecodeError::Corrupt("a parameter is out of range")),
             };
         }
@@ -156,7 +159,7 @@ impl Rules {
                 _ => {
                     let large = moves.iter().enumerate().filter(large);
                     large.for_each(|(_, &zigzag)| {
-                        put_rice(writer, less(zigzag) - 1, self.parameter);
+                        put_golomb(writer, less(zigzag) - 1, self.parameter);
                     });
                 }
             }
@@ -189,7 +192,7 @@ impl Rules {
                 }
                 _ => {
                     for zigzag in moves.iter_mut().filter(|zigzag| **zigzag > ONE) {
-                        enlarge(zigzag, read_rice(reader, self.parameter)?)?;
+                        enlarge(zigzag, golomb(reader, self.parameter)?)?;
                     }
                 }
             }
