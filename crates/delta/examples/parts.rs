@@ -150,6 +150,7 @@ fn main() {
     let cases = [
         ("early, rate 1e-6", 25, 1e-6),
         ("early, rate 3e-6", 25, 3e-6),
+        ("late, rate 5e-8", 0, 5e-8),
         ("late, rate 3e-7", 0, 3e-7),
         ("late, rate 1e-6", 0, 1e-6),
         ("late, rate 3e-6", 0, 3e-6),

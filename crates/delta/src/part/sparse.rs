@@ -242,7 +242,13 @@ fn read_ranks(
             fill(ranks, next..position, most)?;
             next = position + 1;
         } else {
-            fill(ranks, position..position + 1, most)?;
+            if ranks.len() == most {
+                return Err(DecodeError::Truncated);
+            }
+            if ranks.len() == ranks.capacity() {
+                ranks.try_reserve(1 << 10)?;
+            }
+            ranks.push(position);
         }
     }
     ends[class..].fill(ranks.len() as u32);
@@ -250,7 +256,6 @@ fn read_ranks(
 }
 
 /// Appends ranks; at most `most` in all.
-#[inline(always)]
 fn fill(ranks: &mut Vec<u32>, more: Range<u32>, most: usize) -> Result<(), DecodeError> {
     if ranks.len() + more.len() > most {
         return Err(DecodeError::Truncated);
