@@ -57,9 +57,9 @@ pub struct Coder {
     pub(super) whole: Vec<u8>,
 }
 
-/// Elements that are compared at once, and stay in the first-level cache until the changed ones are
-/// copied.
-pub(super) const BLOCK: usize = 1 << 12;
+/// Elements that are compared or located at once. Both versions stay in the second-level cache until
+/// the changed elements are copied and ranked.
+pub(super) const BLOCK: usize = 1 << 14;
 
 /// How elements of a type are divided into octaves; all are in one class. `None` for integers.
 pub(super) fn octaves(element: ElementType) -> Option<Octaves> {

@@ -9,7 +9,7 @@ use super::cuts::{self, Histogram};
 use super::words::Word;
 
 /// Classes are chosen as soon as so many changes are known, or at the end of the part. From there
-/// on, elements are ranked while they are in the first-level cache.
+/// on, elements are ranked while they are in the cache.
 const ENOUGH: usize = 2048;
 /// The form difference is used if more than this fraction of the elements changed; they are then
 /// not ranked.
