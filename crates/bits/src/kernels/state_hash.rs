@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn damage_changes_both_lanes() {
-        let random: Vec<u8> = (0..512u32).map(|at| (at * at * 37 >> 4) as u8).collect();
+        let random: Vec<u8> = (0..512u32).map(|at| ((at * at * 37) >> 4) as u8).collect();
         for bytes in [random, alloc::vec![0; 512], alloc::vec![0xff; 512]] {
             let mut other = bytes.clone();
             for bit in 0..8 * bytes.len() {
