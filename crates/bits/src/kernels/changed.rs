@@ -47,16 +47,12 @@ const AHEAD: usize = 4096;
 
 /// Compares whole groups of 64 elements, which are the lanes of `V`.
 #[inline(always)]
-fn compare<S, V>(
+fn compare<S: Simd, V: SimdInt<S, ByteVector = S::u8s>>(
     simd: S,
     base: &[u8],
     new: &[u8],
     words: &mut [u64],
-) -> usize
-where
-    S: Simd,
-    V: SimdInt<S> + SimdBase<S, ByteVector = S::u8s>,
-{
+) -> usize {
     let bytes = S::u8s::LEN;
     let group = 64 / V::LEN * bytes;
     let (mut count, mut ahead) = (0, AHEAD);
@@ -108,10 +104,16 @@ kernel! {
     }
 }
 
+/// From a position to the one whose element is asked for.
+const LATER: usize = 24;
+
 #[inline(always)]
 fn scatter_each<const WIDTH: usize>(positions: &[u32], values: &[u8], elements: &mut [u8]) {
     let elements = elements.as_chunks_mut::<WIDTH>().0;
-    for (&position, value) in positions.iter().zip(values.as_chunks::<WIDTH>().0) {
+    for (at, (&position, value)) in positions.iter().zip(values.as_chunks().0).enumerate() {
+        if let Some(&later) = positions.get(at + LATER) {
+            prefetch_line(elements.as_flattened(), later as usize * WIDTH);
+        }
         elements[position as usize] = *value;
     }
 }

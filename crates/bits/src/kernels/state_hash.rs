@@ -12,9 +12,12 @@
 //! by 2^b · (other half + 1 or other half + 2^32), which is never 0 modulo 2^64.
 
 use super::kernel;
+use super::prefetch::prefetch;
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 const LOWER: u64 = 0xffff_ffff;
+/// Words that are asked for at once.
+const BLOCK: usize = 256;
 
 kernel! {
     /// The sum of the [terms](state_term) of all words of `bytes`, little-endian, the last one
@@ -23,11 +26,16 @@ kernel! {
         let (words, rest) = bytes.as_chunks::<8>();
         let mut sums = [0u64; 2];
         let mut weyl = seed.wrapping_add(first.wrapping_mul(STEP));
-        for word in words {
-            let [a, b] = mixed(weyl, u64::from_le_bytes(*word));
-            sums[0] = sums[0].wrapping_add(a);
-            sums[1] = sums[1].wrapping_add(b);
-            weyl = weyl.wrapping_add(STEP);
+        let mut ahead = words;
+        for block in words.chunks(BLOCK) {
+            ahead = ahead.get(BLOCK..).unwrap_or(&[]);
+            prefetch(&ahead[..ahead.len().min(BLOCK)]);
+            for word in block {
+                let [a, b] = mixed(weyl, u64::from_le_bytes(*word));
+                sums[0] = sums[0].wrapping_add(a);
+                sums[1] = sums[1].wrapping_add(b);
+                weyl = weyl.wrapping_add(STEP);
+            }
         }
         if !rest.is_empty() {
             let mut word = [0; 8];

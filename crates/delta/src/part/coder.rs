@@ -32,18 +32,22 @@ pub enum Content<'a> {
 }
 
 /// Encodes and decodes parts. Keeps its working memory, so in a steady state it allocates nothing:
-/// 256 KiB and about 24 bytes for each changed element of a part; with dense parts, up to four times the
-/// bytes of a part more.
+/// 256 KiB and about 60 bytes for each changed element of a part, and up to four times the bytes of a
+/// part if parts are dense.
 #[derive(Debug, Default)]
 pub struct Coder {
-    /// A bit for each element of the part: whether it changed.
-    pub(super) changed: Vec<u64>,
     /// The numbers of elements of each class in each group of 64.
     pub(super) counts: Vec<u64>,
     /// The changed elements, in order.
     pub(super) positions: Vec<u32>,
+    /// Their old values.
+    pub(super) olds: Vec<u64>,
     /// Their new values.
     pub(super) values: Vec<u8>,
+    /// Their differences, as zigzag numbers.
+    pub(super) moves: Vec<u64>,
+    /// Their ranks within their classes.
+    pub(super) ranks: Vec<u32>,
     /// By changed element, in order: its place in `changes`.
     pub(super) places: Vec<u32>,
     /// The changed elements by class.
@@ -52,6 +56,10 @@ pub struct Coder {
     pub(super) planes: planes::Coder,
     pub(super) whole: Vec<u8>,
 }
+
+/// Elements that are compared or located at once. Both versions stay in the second-level cache until
+/// the changed elements are copied and ranked.
+pub(super) const BLOCK: usize = 1 << 14;
 
 impl Coder {
     /// The positions of the elements that differed from the base in the part encoded last, in

@@ -14,19 +14,24 @@ const ONE: u64 = 1 << 12;
 
 /// The last octaves of all classes but the last one, in the form of
 /// [`Octaves::last`](gradwire_bits::kernels::Octaves). `changes` counts the changed elements of
-/// each octave, and `sample` the elements of a sample, of a part of `len` elements.
-pub(super) fn choose(changes: &Histogram, sample: &Histogram, len: u32) -> [u8; CLASSES - 1] {
+/// each octave among the first `known` elements of `len`, and `sample` the elements of a sample of
+/// them.
+pub(super) fn choose(
+    changes: &Histogram,
+    sample: &Histogram,
+    [known, len]: [u32; 2],
+) -> [u8; CLASSES - 1] {
     let mut last = [255; CLASSES - 1];
-    let Some(intervals) = intervals(changes, sample, len) else { return last };
-    let ends = divide(&intervals);
-    for (last, &end) in last.iter_mut().zip(&ends[..ends.len() - 1]) {
+    let mut intervals = [Interval::default(); MOST];
+    let count = find_intervals(changes, sample, [known, len], &mut intervals);
+    for (last, end) in last.iter_mut().zip(divide(&intervals[..count])) {
         *last = intervals[end].last;
     }
     last
 }
 
 /// Octaves that stay together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Interval {
     last: u8,
     /// The numbers of elements and of changes in this interval and those before it.
@@ -34,31 +39,36 @@ struct Interval {
     changes: u64,
 }
 
-/// The octaves that have changes, one by one, the octaves below and those above.
-fn intervals(changes: &Histogram, sample: &Histogram, len: u32) -> Option<Vec<Interval>> {
-    let first = changes.iter().position(|&count| count > 0)?;
-    let end = changes.iter().rposition(|&count| count > 0)?;
+/// Finds the octaves that have changes, one by one, the octaves below and those above; returns
+/// their number, 0 without changes.
+fn find_intervals(
+    changes: &Histogram,
+    sample: &Histogram,
+    [known, len]: [u32; 2],
+    intervals: &mut [Interval; MOST],
+) -> usize {
+    let Some(first) = changes.iter().position(|&count| count > 0) else { return 0 };
+    let end = changes.iter().rposition(|&count| count > 0).unwrap_or(first);
     let first = first.max((end + 3).saturating_sub(MOST));
     let sampled = sample.iter().map(|&count| u64::from(count)).sum::<u64>().max(1);
-    let mut all = Vec::with_capacity(MOST);
-    let mut sum = Interval { last: 0, elements: 0, changes: 0 };
+    let (mut sum, mut count) = (Interval::default(), 0);
     for octave in 0..=255 {
-        let changed = u64::from(changes[octave]);
+        let changed = u64::from(changes[octave]) * u64::from(len) / u64::from(known);
         let elements = u64::from(sample[octave]) * u64::from(len) / sampled;
         sum.changes += changed;
         sum.elements += elements.max(changed);
         sum.last = octave as u8;
         if octave + 1 == first || (first..=end).contains(&octave) || octave == 255 {
-            all.push(sum);
+            intervals[count] = sum;
+            count += 1;
         }
     }
-    Some(all)
+    count
 }
 
-/// The last intervals of the classes that take the fewest bits.
-fn divide(intervals: &[Interval]) -> Vec<usize> {
-    let none = Interval { last: 0, elements: 0, changes: 0 };
-    let before = |at: usize| if at == 0 { none } else { intervals[at - 1] };
+/// The last intervals of the classes that take the fewest bits, but of the last class.
+fn divide(intervals: &[Interval]) -> impl Iterator<Item = usize> {
+    let before = |at: usize| if at == 0 { Interval::default() } else { intervals[at - 1] };
     // By number of classes less one, and last interval: the cost, and the first interval of the
     // last class.
     let mut best = [[(u64::MAX, 0); MOST]; CLASSES];
@@ -79,16 +89,15 @@ fn divide(intervals: &[Interval]) -> Vec<usize> {
             }
         }
     }
-    let mut end = intervals.len() - 1;
-    let mut classes = (0..CLASSES).min_by_key(|&classes| best[classes][end].0).unwrap_or(0);
-    let mut ends = vec![end];
-    while best[classes][end].1 > 0 {
-        end = best[classes][end].1 - 1;
-        classes -= 1;
-        ends.push(end);
+    let last = intervals.len().saturating_sub(1);
+    let mut class = (0..CLASSES).min_by_key(|&class| best[class][last].0).unwrap_or(0);
+    let (cuts, mut ends, mut end) = (class, [0; CLASSES], last);
+    while class > 0 {
+        end = best[class][end].1 - 1;
+        class -= 1;
+        ends[class] = end;
     }
-    ends.reverse();
-    ends
+    ends.into_iter().take(cuts)
 }
 
 /// The entropy of `changes` positions of `elements`, at most a bit for each element; in units.
@@ -110,7 +119,7 @@ fn log2(n: u64) -> u64 {
     let fraction = (u128::from(n) << 64 >> whole) as u64;
     let (place, between) = ((fraction >> 58) as usize, fraction >> 46 & 0xfff);
     let (low, high) = (LOGARITHMS[place], LOGARITHMS[place + 1]);
-    u64::from(whole) * ONE + low + ((high - low) * between >> 12)
+    u64::from(whole) * ONE + low + (((high - low) * between) >> 12)
 }
 
 /// By i: log2(1 + i/64), in units, rounded down.
@@ -120,7 +129,7 @@ const LOGARITHMS: [u64; 65] = {
         // Squaring doubles the logarithm; its whole part is the next bit.
         let (mut x, mut bits) = ((64 + i as u64) << 25, 0);
         while bits < 12 {
-            x = (x as u128 * x as u128 >> 31) as u64;
+            x = ((x as u128 * x as u128) >> 31) as u64;
             table[i] <<= 1;
             if x >= 1 << 32 {
                 x >>= 1;
@@ -154,7 +163,7 @@ mod tests {
             (changes[100 + at], sample[100 + at]) = (changed, elements);
         }
         let len = sample.iter().sum();
-        choose(&changes, &sample, len).into_iter().take_while(|&last| last < 255).collect()
+        choose(&changes, &sample, [len, len]).into_iter().take_while(|&last| last < 255).collect()
     }
 
     #[test]
@@ -201,7 +210,8 @@ mod tests {
                 let ends = (0..7).filter(|end| cuts >> end & 1 == 1).chain([7]);
                 total(&ends.collect::<Vec<usize>>())
             });
-            assert_eq!(total(&divide(&intervals)), all.min().expect("there are some"));
+            let chosen: Vec<usize> = divide(&intervals).chain([7]).collect();
+            assert_eq!(total(&chosen), all.min().expect("there are some"));
         }
     }
 }

@@ -33,6 +33,32 @@ pub(super) fn gamma(reader: &mut BitReader<'_>) -> Result<u64, DecodeError> {
     Ok(1 << below | high << 32 | low)
 }
 
+/// Appends n in exponential Golomb code with this parameter, at most 31: n >> parameter, plus 1, in
+/// Elias γ code, and the lower bits.
+#[inline(always)]
+pub(super) fn put_golomb(writer: &mut BitWriter<'_>, n: u64, parameter: u32) {
+    put_gamma(writer, (n >> parameter) + 1);
+    writer.put(n & ((1 << parameter) - 1), parameter);
+}
+
+/// The bits of [`put_golomb`], for n below 2^64 − 1.
+#[inline(always)]
+pub(super) fn golomb_len(n: u64, parameter: u32) -> u64 {
+    u64::from(2 * ((n >> parameter) + 1).ilog2() + 1 + parameter)
+}
+
+/// Reads a number that [`put_golomb`] wrote.
+#[inline(always)]
+pub(super) fn golomb(reader: &mut BitReader<'_>, parameter: u32) -> Result<u64, DecodeError> {
+    let upper = gamma(reader)? - 1;
+    let lower = take(reader, parameter);
+    reader.check()?;
+    if upper.leading_zeros() < parameter {
+        return Err(DecodeError::Corrupt("a number has more than 64 bits"));
+    }
+    Ok(upper << parameter | lower)
+}
+
 /// The next bits, at most 56; zeros past the end.
 pub(super) fn take(reader: &mut BitReader<'_>, width: u32) -> u64 {
     let bits = reader.peek() & ((1 << width) - 1);
@@ -101,13 +127,15 @@ mod tests {
         put_signed(&mut writer, -1); // 2: 0 1 0
         put_rice(&mut writer, 13, 2); // 1 1 1 0 1 0
         put_rice(&mut writer, 20, 0); // 20 ones, and 1
+        put_golomb(&mut writer, 5, 1); // 2 + 1: 0 1 1; then 1
         writer.finish();
-        assert_eq!(out, [0b0100_1100 | 0, 0b1101_0111, 0xff, 0xff, 0b0111]);
+        assert_eq!(out, [0b0100_1100, 0b1101_0111, 0xff, 0xff, 0b0111_0111]);
         let mut reader = BitReader::new(&out);
         assert_eq!(gamma(&mut reader), Ok(5));
         assert_eq!(signed(&mut reader), Ok(-1));
         assert_eq!(rice(&mut reader, 2), Ok(13));
         assert_eq!(rice(&mut reader, 0), Ok(20));
+        assert_eq!(golomb(&mut reader, 1), Ok(5));
         assert_eq!(reader.finish(), Ok(5));
     }
 
@@ -121,12 +149,14 @@ mod tests {
             for &n in &numbers {
                 put_rice(&mut writer, n, parameter);
                 put_gamma(&mut writer, n.max(1));
+                put_golomb(&mut writer, n >> 1, parameter.min(31));
             }
             writer.finish();
             let mut reader = BitReader::new(&out);
             for &n in &numbers {
                 assert_eq!(rice(&mut reader, parameter), Ok(n));
                 assert_eq!(gamma(&mut reader), Ok(n.max(1)));
+                assert_eq!(golomb(&mut reader, parameter.min(31)), Ok(n >> 1));
             }
             assert_eq!(reader.finish(), Ok(out.len()));
         }

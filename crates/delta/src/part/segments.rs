@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(decoded(&segments[..1], &[]), Err(DecodeError::Truncated));
         // 8 + 2 is past the end.
         let past = DecodeError::Corrupt("a position lies past its segment");
-        assert_eq!(decoded(&segments[..1], &[0b10_0_11, 0]), Err(past));
+        assert_eq!(decoded(&segments[..1], &[0b1_0011, 0]), Err(past));
     }
 
     #[test]
