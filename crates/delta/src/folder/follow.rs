@@ -16,8 +16,8 @@ impl Folder {
     /// Weights that are the newest already stay as they are.
     ///
     /// # Errors
-    /// [`Error::NothingPublished`]; [`Error::NoChain`] with the missing link; the errors of `apply`.
-    /// The weights are then those of the last stream that was applied.
+    /// [`Error::NothingPublished`]; [`Error::NoChain`] with the missing link; the errors of
+    /// `apply`. The weights are then those of the last stream that was applied.
     pub(crate) fn lead(
         &self,
         mut state: State,

@@ -9,8 +9,8 @@ use crate::{Error, RunId, Share, Sink, State, Summary, Target, Workers, hashes};
 const LONGEST_LAYOUT: usize = 100 << 20;
 
 /// Writes the changes from checkpoint `old` to `new`, and the layout of the new files if it differs
-/// from that of the old ones. The run is named after the hash of `old`, so the same checkpoints give
-/// the same bytes; the versions are 0 and 1.
+/// from that of the old ones. The run is named after the hash of `old`, so the same checkpoints
+/// give the same bytes; the versions are 0 and 1.
 ///
 /// # Errors
 /// Files that cannot be read; the errors of the sink.
@@ -53,8 +53,8 @@ impl Pair<'_> {
     }
 }
 
-/// Writes all weights of a checkpoint, and the layout of its files: version 0 of a run that is named
-/// after their hash.
+/// Writes all weights of a checkpoint, and the layout of its files: version 0 of a run that is
+/// named after their hash.
 ///
 /// # Errors
 /// Files that cannot be read; the errors of the sink.
