@@ -210,7 +210,7 @@ fn staging_again_reuses_memory() {
 #[test]
 fn an_update_shows_whole_new_tensors() {
     let old = model(1);
-    let mut new = step(&old, 1, 60);
+    let mut new = step(&old, 1, 5);
     new[0].1.clone_from(&old[0].1);
     let receiver = receiver(&old);
     let update = receiver.stage([&delta(&old, &new)[..]]).unwrap();

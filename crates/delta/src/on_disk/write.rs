@@ -1,6 +1,7 @@
 //! Writing deltas and snapshots of checkpoints on disk.
 
-use crate::diff::{Absent, Diff, DiffOptions};
+use crate::diff::Diff;
+use crate::options::{Absent, DiffOptions};
 use crate::safetensors::{Checkpoint, Layout};
 use crate::source::Nothing;
 use crate::{Error, RunId, Share, Sink, State, Summary, Target, Workers, hashes};
