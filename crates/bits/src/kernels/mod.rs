@@ -75,7 +75,7 @@ pub use axpy::{accumulate, accumulate_to, add_limited, add_scaled, scale};
 pub use between::values_between;
 pub use bins::{Near, bin_maxima, reaching};
 pub use changed::{changed, scatter};
-pub use classes::{Ranked, Ranks, class_counts, class_places, class_ranks};
+pub use classes::{Ranked, class_counts, class_places, class_ranks};
 pub use codebook::{Codebook, few_numbers_add, nearest_residual, numbers_add};
 pub(crate) use codes::pack_words;
 pub use codes::{ShortCodes, join_codes, join_entries};

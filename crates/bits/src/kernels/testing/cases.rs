@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::several::{adds, bins, fills, run_places, states, streams, tags, thin};
-use super::versions::{octaves, ranks, versions};
+use super::versions::{Changes, changes, octaves, versions};
 use super::{Input, Output};
 use crate::group_writer::{GROUP_BITS, GroupWriter, ROOM};
 use crate::kernels::*;
@@ -746,21 +746,26 @@ pub const KERNELS: &[(&str, Case)] = &[
     }),
     ("class_ranks", |input, output| {
         for octaves in octaves(input) {
-            let (ranks, ..) = ranks(input, &octaves);
-            output.bits(ranks.sizes.into_iter().chain(ranks.next));
-            output.bits(ranks.ranks.into_iter().chain(ranks.places));
+            let changes = changes(input, &octaves);
+            output.bits(changes.ranks.into_iter().chain(changes.sizes));
         }
     }),
     ("class_places", |input, output| {
         for octaves in octaves(input) {
-            let (ranks, base, changed) = ranks(input, &octaves);
+            let Changes { base, positions, sorted, ends, .. } = changes(input, &octaves);
             let mut counts = input.elements(input.len.div_ceil(64), |_| 9u64);
             class_counts(&octaves, &base, &mut counts);
-            let ranked = Ranked { ranks: &ranks.ranks, ends: ranks.next };
-            let mut back = input.elements(counts.len(), |_| 9u64);
-            class_places(&octaves, &base, &counts, ranked, &mut back);
-            assert_eq!(*back, *changed, "the ranks are those of the changed elements");
-            output.words(&back);
+            let (mut ranked, mut back) = (Ranked::new(&sorted, ends), vec![9; counts.len()]);
+            let (first, second) = counts.split_at(counts.len() / 2);
+            let (base, rest) = base.split_at(64 * octaves.width * first.len());
+            let (start, end) = back.split_at_mut(first.len());
+            class_places(&octaves, base, first, &mut ranked, start);
+            class_places(&octaves, rest, second, &mut ranked, end);
+            let bytes: Vec<u8> = back.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let mut found = Vec::new();
+            ones(&bytes, 0, &mut found);
+            assert_eq!(found, positions, "the ranks are those of the changed elements");
+            output.bits(found);
         }
     }),
 ];
