@@ -2,10 +2,10 @@
 //!
 //! The rank of an element is the number of elements of its class before it.
 
-use fearless_simd::{prelude::*, u32x8};
+use fearless_simd::{prelude::*, u32x8, u64x8};
 
 use super::kernel;
-use super::octaves::{CLASSES, GROUP, Group, Groups, Octaves};
+use super::octaves::{self, CLASSES, EIGHT, GROUP, Group, Groups, Octaves};
 
 #[cfg(any(test, feature = "testing"))]
 use plain::{
@@ -48,11 +48,14 @@ fn count<S: Simd, const WIDTH: usize>(
     base: &[u8],
     counts: &mut [u64],
 ) -> [u32; CLASSES] {
-    let mut sums = [0; CLASSES];
+    let (mut sums, mut together) = ([0; CLASSES], [[0; CLASSES]; EIGHT]);
     let mut groups = Groups::<WIDTH>::new(base);
-    for count in counts {
-        *count = groups.next(simd, octaves).counts();
-        add(&mut sums, *count);
+    for words in counts.chunks_mut(EIGHT) {
+        for upto in &mut together[..words.len()] {
+            *upto = groups.next(simd, octaves).upto;
+        }
+        words.copy_from_slice(&octaves::counts(simd, &together)[..words.len()]);
+        words.iter().for_each(|&word| add(&mut sums, word));
     }
     sums
 }
@@ -93,11 +96,17 @@ kernel! {
 /// Groups that are divided into classes at once, before the elements in them are ranked.
 const TOGETHER: usize = 32;
 
-/// A group, and by class the number of elements before it.
+/// A group, and by class the number of elements before it in this class and those before.
 #[derive(Clone, Copy)]
 struct Counted {
     group: Group,
-    before: [u32; CLASSES],
+    before: [u64; CLASSES],
+}
+
+/// The number of a class, of the numbers of each class and those before.
+#[inline(always)]
+fn difference(upto: &[u64; CLASSES], class: usize) -> u32 {
+    (upto[class] - if class == 0 { 0 } else { upto[class - 1] }) as u32
 }
 
 /// Elements to be ranked.
@@ -118,12 +127,21 @@ fn rank<S: Simd, const WIDTH: usize>(
     let classes = octaves.classes();
     let mut together = [Counted { group: Group::default(), before: [0; CLASSES] }; TOGETHER];
     let (mut groups, mut at) = (Groups::<WIDTH>::new(base), 0);
+    let mut sum = 0;
+    let mut upto = u64x8::from_slice(
+        simd,
+        &before.map(|before| {
+            sum += u64::from(before);
+            sum
+        }),
+    );
     let all = base.len().div_ceil(GROUP * WIDTH);
     for start in (0..all).step_by(TOGETHER) {
-        for counted in &mut together[..TOGETHER.min(all - start)] {
-            counted.group = groups.next(simd, octaves);
-            counted.before = *before;
-            add(before, counted.group.counts());
+        let together = &mut together[..TOGETHER.min(all - start)];
+        together.iter_mut().for_each(|counted| counted.group = groups.next(simd, octaves));
+        for counted in &mut *together {
+            upto.store_slice(&mut counted.before);
+            upto += u64x8::from_slice(simd, &counted.group.upto).count_ones();
         }
         let start = first + (GROUP * start) as u32;
         while let Some(&position) = positions.get(at) {
@@ -131,10 +149,14 @@ fn rank<S: Simd, const WIDTH: usize>(
             let Some(Counted { group, before }) = together.get(within / GROUP) else { break };
             let bit = within % GROUP;
             let class = usize::from(classes[usize::from(group.octaves[bit])]) % CLASSES;
-            ranks[at] = before[class] + (group.class(class) & ((1 << bit) - 1)).count_ones();
+            let inside = (group.class(class) & ((1 << bit) - 1)).count_ones();
+            ranks[at] = difference(before, class) + inside;
             at += 1;
         }
     }
+    let mut end = [0; CLASSES];
+    upto.store_slice(&mut end);
+    *before = core::array::from_fn(|class| difference(&end, class));
     assert_eq!(at, positions.len(), "positions increase within the block");
 }
 

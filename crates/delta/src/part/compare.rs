@@ -11,6 +11,8 @@ use super::words::Word;
 /// Classes are chosen as soon as so many changes are known, or at the end of the part. From there
 /// on, elements are ranked while they are in the first-level cache.
 const ENOUGH: usize = 2048;
+/// The form difference is used if more than this fraction of the elements changed; they are then not ranked.
+pub(super) const MANY: usize = 4;
 /// The elements of a sample that shows how many elements each octave has.
 const SAMPLE: usize = 1 << 14;
 
@@ -55,6 +57,9 @@ impl Coder {
                 _ => self.compare_block::<u64>(pair, start..end),
             }
             let Some(octaves) = &mut classes.octaves else { continue };
+            if self.positions.len() >= pair.base.len() / width / MANY {
+                continue;
+            }
             for &old in &self.olds[first..] {
                 classes.changes[usize::from(octaves.of(old))] += 1;
             }

@@ -4,12 +4,10 @@ use gradwire_bits::BitWriter;
 use gradwire_bits::kernels::{CLASSES, Octaves};
 
 use super::coder::{Coder, Options, octaves, shifts};
-use super::compare::{Classes, Pair};
+use super::compare::{Classes, MANY, Pair};
 use super::{PART, form, sparse};
 use crate::ElementType;
 
-/// The form difference is used if more than this fraction of the elements changed.
-const MANY: usize = 4;
 /// Forms without the base are tried if another one exceeds this fraction of the part.
 const LARGE: usize = 4;
 
