@@ -2,6 +2,7 @@
 //!
 //! [`run`] is the whole program; the binary and the Python package call it.
 
+mod deltas;
 mod engine;
 mod failure;
 mod interrupt;
@@ -41,6 +42,11 @@ enum Verb {
     Compress(verbs::compress::Compress),
     Decompress(verbs::decompress::Decompress),
     Inspect(verbs::inspect::Inspect),
+    Delta(verbs::delta::Delta),
+    Patch(verbs::patch::Patch),
+    Fold(verbs::fold::Fold),
+    Pack(verbs::pack::Pack),
+    Unpack(verbs::unpack::Unpack),
     Data(verbs::data::Data),
 }
 
@@ -73,6 +79,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Verb::Compress(verb) => verb.run(),
         Verb::Decompress(verb) => verb.run(),
         Verb::Inspect(verb) => verb.run(),
+        Verb::Delta(verb) => verb.run(),
+        Verb::Patch(verb) => verb.run(),
+        Verb::Fold(verb) => verb.run(),
+        Verb::Pack(verb) => verb.run(),
+        Verb::Unpack(verb) => verb.run(),
         Verb::Data(verb) => verb.run(),
     };
     match result {

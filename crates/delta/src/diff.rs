@@ -11,8 +11,9 @@ use crate::part::{Options, PART};
 use crate::pool::{Pool, Pools};
 use crate::record::{self, Reference, SMALL};
 use crate::segment::{Encoded, Segment, encode, segments};
+use crate::source::Nothing;
 use crate::workers::{Worker, Workers, run};
-use crate::{Buffer, Error, Source, State, StateHash, Tensor};
+use crate::{Error, Source, State, StateHash, Tensor};
 
 /// Bytes of elements that a thread takes from a batch, about.
 const BATCH: usize = 64 << 20;
@@ -47,22 +48,8 @@ pub fn write_snapshot(
     sink: &mut Sink<'_>,
 ) -> Result<Summary, Error> {
     let mut diff = Diff::snapshot(source, target, share);
-    let none = Nothing;
-    diff.add(&none, source, workers, sink)?;
-    diff.finish(&none, workers, sink)
-}
-
-/// A source without tensors: the base of a snapshot.
-struct Nothing;
-
-impl Source for Nothing {
-    fn tensors(&self) -> &[Tensor] {
-        &[]
-    }
-
-    fn read<'a>(&'a self, _: usize, _: Range<usize>, _: &'a mut Buffer) -> Result<&'a [u8], Error> {
-        Ok(&[])
-    }
+    diff.add(&Nothing, source, workers, sink)?;
+    diff.finish(&Nothing, workers, sink)
 }
 
 /// A stream that is being written. The base is given to each call and must be the same.
@@ -159,6 +146,11 @@ impl Diff {
             }
         }
         self.write(base, new, &batch, workers, sink)
+    }
+
+    /// Adds a description of files.
+    pub(crate) fn layout(&mut self, layout: &[u8], sink: &mut Sink<'_>) -> Result<(), Error> {
+        Ok(self.frames.record(|frame| record::write_layout(layout, frame), sink)?)
     }
 
     /// Ends the stream.

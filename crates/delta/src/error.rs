@@ -1,9 +1,11 @@
 //! Errors.
 
 use std::io;
+use std::path::PathBuf;
 
 use gradwire_bits::DecodeError;
 
+use crate::files::FileError;
 use crate::{RunId, State, StateHash};
 
 /// The reason why a delta cannot be written, read or applied. Nothing has changed at the receiver
@@ -14,6 +16,64 @@ pub enum Error {
     /// Reading or writing failed.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// A file cannot be read or written, or is not what it should be.
+    #[error("{0}")]
+    File(#[from] FileError),
+    /// A stream of a file is refused.
+    #[error("'{}': {source}", path.display())]
+    Input {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: Box<Error>,
+    },
+    /// The description of files that a stream holds is refused.
+    #[error("the description of files does not fit: {0}")]
+    Layout(String),
+    /// A snapshot is given for a delta, or the other way round.
+    #[error("{0}")]
+    OtherKind(&'static str),
+    /// Nothing has been published to a folder.
+    #[error(
+        "nothing has been published to '{}' yet; check the path, or wait for the trainer",
+        folder.display()
+    )]
+    NothingPublished {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A stream does not follow the newest one of a folder.
+    #[error(
+        "'{}' holds {latest}, but the stream needs {expected} there: another trainer has published \
+         to the folder, or this one has not resumed from it; follow the folder and resume, or use \
+         another folder", folder.display()
+    )]
+    OtherPublisher {
+        /// The folder.
+        folder: PathBuf,
+        /// The newest weights of the folder.
+        latest: State,
+        /// The weights that a delta changes, or those of a snapshot.
+        expected: State,
+    },
+    /// A folder does not have the streams that lead to its newest version.
+    #[error(
+        "no streams in '{}' lead from {state} to {latest}: the delta from version {} to {link} is \
+         missing; a snapshot of version {link} or later would help, {}; publish one",
+        folder.display(), link.saturating_sub(1), newest(*snapshot)
+    )]
+    NoChain {
+        /// The folder.
+        folder: PathBuf,
+        /// The weights here.
+        state: State,
+        /// The newest weights of the folder.
+        latest: State,
+        /// The target of the missing delta; all later ones are there.
+        link: u64,
+        /// The version of the newest snapshot.
+        snapshot: Option<u64>,
+    },
     /// The bytes are no delta.
     #[error(
         "this is not a delta or snapshot of gradwire: it does not start with the magic bytes of .gwd"
@@ -230,6 +290,14 @@ pub enum Error {
     /// There is nothing to fold.
     #[error("there are no deltas to fold; give at least one")]
     NoLinks,
+}
+
+/// The newest snapshot, in words.
+fn newest(snapshot: Option<u64>) -> String {
+    match snapshot {
+        Some(version) => format!("the newest there is of version {version}"),
+        None => "there is none".to_owned(),
+    }
 }
 
 impl From<DecodeError> for Error {

@@ -25,6 +25,8 @@ pub(crate) struct Pieces {
     all: Vec<Piece>,
     numbers: BTreeMap<(String, u64), usize>,
     bytes: u64,
+    /// If parts are passed on and not gathered: the memory of the parts that are being decoded.
+    passing: Option<Vec<Buffer>>,
 }
 
 /// Where a part of a piece goes.
@@ -46,7 +48,13 @@ pub(crate) struct Slot<'a> {
 
 impl Pieces {
     pub(crate) fn new() -> Self {
-        Self { all: Vec::new(), numbers: BTreeMap::new(), bytes: 0 }
+        Self { all: Vec::new(), numbers: BTreeMap::new(), bytes: 0, passing: None }
+    }
+
+    /// Pieces whose parts are [passed on](Self::passed) as soon as they are decoded; the pieces
+    /// have no elements in the end.
+    pub(crate) fn passing() -> Self {
+        Self { passing: Some(Vec::new()), ..Self::new() }
     }
 
     /// The number of the piece for this tensor, which is made if it is new. All pieces together
@@ -67,7 +75,7 @@ impl Pieces {
         self.all.push(Piece {
             hash: hasher.existence(),
             hasher,
-            buffer: Buffer::zeros(tensor.byte_len()),
+            buffer: Buffer::zeros(if self.passing.is_none() { tensor.byte_len() } else { 0 }),
             has: vec![false; tensor.elements().div_ceil(PART)],
             tensor,
         });
@@ -90,8 +98,32 @@ impl Pieces {
         Ok(())
     }
 
+    /// The bytes of a part.
+    pub(crate) fn bytes_at(&self, place: Place) -> usize {
+        let tensor = &self.all[place.piece].tensor;
+        (tensor.elements() - place.part * PART).min(PART) * tensor.element().width()
+    }
+
+    /// A part that was decoded into the slot of this number, with its tensor and the first element.
+    pub(crate) fn passed(&self, slot: usize, place: Place) -> (&Tensor, usize, &[u8]) {
+        let parts = self.passing.as_ref().expect("the parts are passed on");
+        (&self.all[place.piece].tensor, place.part * PART, &parts[slot])
+    }
+
     /// Different parts to write, in the order of `places`.
     pub(crate) fn slots(&mut self, places: &[Place]) -> Vec<Slot<'_>> {
+        let sizes: Vec<usize> = places.iter().map(|&place| self.bytes_at(place)).collect();
+        if let Some(parts) = &mut self.passing {
+            parts.resize_with(places.len().max(parts.len()), Buffer::default);
+            parts.iter_mut().zip(sizes).for_each(|(part, size)| part.resize(size));
+            let slots = parts.iter_mut().zip(places).map(|(part, place)| {
+                let piece = &self.all[place.piece];
+                let (element, hasher) = (piece.tensor.element(), piece.hasher);
+                let bytes = Mutex::new(&mut part[..]);
+                Slot { element, hasher, first: place.part * PART, bytes }
+            });
+            return slots.collect();
+        }
         let mut order: Vec<usize> = (0..places.len()).collect();
         order.sort_by_key(|&index| places[index]);
         let mut sorted = Vec::with_capacity(places.len());

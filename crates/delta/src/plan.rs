@@ -77,6 +77,7 @@ impl<'a> Planner<'a> {
                 let piece = self.add_written(tensor, first_part, &parts, limit, plan)?;
                 (check, name, Some(piece))
             }
+            Record::Layout(_) => return Ok(()),
             Record::Removed { tensor } => {
                 self.removed.push(self.resolve(&tensor)?.tensor);
                 return Ok(());

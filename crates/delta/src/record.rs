@@ -11,6 +11,7 @@ const CHANGED: u8 = 0;
 const POOL: u8 = 1;
 const WRITTEN: u8 = 2;
 const REMOVED: u8 = 3;
+const LAYOUT: u8 = 4;
 
 /// The most bytes of elements in a record: larger tensors have several records.
 const RECORD_BYTES: usize = 64 << 20;
@@ -84,6 +85,8 @@ pub(crate) enum Record<'a> {
     Written { tensor: Tensor, first_part: u64, check: Check, parts: Parts<'a> },
     /// A tensor that is no longer there.
     Removed { tensor: Reference<'a> },
+    /// Names and headers of the files that the tensors were read from; without effect on tensors.
+    Layout(&'a [u8]),
 }
 
 impl<'a> Record<'a> {
@@ -113,6 +116,10 @@ impl<'a> Record<'a> {
                 Ok(Self::Written { tensor, first_part, check, parts })
             }
             REMOVED => Ok(Self::Removed { tensor: read_reference(input, named)? }),
+            LAYOUT => {
+                let len = read_len(input)?;
+                Ok(Self::Layout(take(input, len)?))
+            }
             _ => Err(Error::Damaged("a record has an unknown kind")),
         }
     }
@@ -170,6 +177,13 @@ pub(crate) fn write_pool(
 pub(crate) fn write_removed(tensor: &Reference<'_>, out: &mut Vec<u8>) {
     out.push(REMOVED);
     write_reference(tensor, out);
+}
+
+/// The record of a layout.
+pub(crate) fn write_layout(layout: &[u8], out: &mut Vec<u8>) {
+    out.push(LAYOUT);
+    varint::write(layout.len() as u64, out);
+    out.extend_from_slice(layout);
 }
 
 fn write_reference(tensor: &Reference<'_>, out: &mut Vec<u8>) {

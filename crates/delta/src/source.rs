@@ -49,6 +49,19 @@ pub trait Tensors: Source {
     }
 }
 
+/// A source without tensors: the base of a snapshot.
+pub(crate) struct Nothing;
+
+impl Source for Nothing {
+    fn tensors(&self) -> &[Tensor] {
+        &[]
+    }
+
+    fn read<'a>(&'a self, _: usize, _: Range<usize>, _: &'a mut Buffer) -> Result<&'a [u8], Error> {
+        Ok(&[])
+    }
+}
+
 /// Sorts the descriptions of tensors and checks that no two overlap; returns the order.
 ///
 /// # Errors

@@ -13,7 +13,7 @@ use crate::workers::{Workers, run};
 use crate::{Error, Source, State, StateHash, Tensor};
 
 /// Bytes of records that a thread takes from a batch, about.
-const BATCH: usize = 4 << 20;
+pub(crate) const BATCH: usize = 4 << 20;
 /// New tensors of this many bytes need no input that justifies them.
 const FREE_BYTES: u64 = 1 << 30;
 /// More new bytes than this for each byte of the input are refused.
@@ -78,8 +78,13 @@ pub fn stage<R: Read>(
     Ok(())
 }
 
+/// The most bytes of new tensors that a stream of which so many bytes have been read may hold.
+pub(crate) fn default_limit(read: u64) -> u64 {
+    (read * MOST_RATIO).max(FREE_BYTES)
+}
+
 /// Reads streams without decoding them; returns the sum of their target hashes.
-fn read_to_end<R: Read>(inputs: &mut [FrameReader<R>]) -> Result<StateHash, Error> {
+pub(crate) fn read_to_end<R: Read>(inputs: &mut [FrameReader<R>]) -> Result<StateHash, Error> {
     let mut payload = Vec::new();
     let mut end = |input: &mut FrameReader<R>| {
         while input.records(&mut payload)?.is_some() {}
@@ -115,8 +120,7 @@ impl Staging<'_> {
             if count == 0 {
                 break;
             }
-            let limit = self.options.max_bytes;
-            let limit = limit.unwrap_or((input.bytes_read() * MOST_RATIO).max(FREE_BYTES));
+            let limit = self.options.max_bytes.unwrap_or(default_limit(input.bytes_read()));
             records += self.decode(&payloads[..count], limit, workers, update)?;
         }
         update.payloads = payloads;
@@ -219,12 +223,15 @@ impl Staging<'_> {
 }
 
 /// Each task with the name of its record's tensor.
-fn named<'a, 'b>(tasks: Vec<Task<'a>>, records: &'b [Planned]) -> Vec<(Task<'a>, &'b str)> {
+pub(crate) fn named<'a, 'b>(
+    tasks: Vec<Task<'a>>,
+    records: &'b [Planned],
+) -> Vec<(Task<'a>, &'b str)> {
     let names = records.iter().flat_map(|record| std::iter::repeat_n(&*record.name, record.tasks));
     tasks.into_iter().zip(names).collect()
 }
 
-fn at_tensor(error: Error, name: &str) -> Error {
+pub(crate) fn at_tensor(error: Error, name: &str) -> Error {
     match error {
         Error::DamagedPart(source) => Error::DamagedTensor { name: name.to_owned(), source },
         other => other,
@@ -260,7 +267,7 @@ fn check_fixed(tensors: &[Tensor], update: &Update, removed: &[usize]) -> Result
 
 /// Reads frames of records until their bytes are `enough`; returns the number of frames, 0 at the
 /// end of the stream.
-fn fill<R: Read>(
+pub(crate) fn fill<R: Read>(
     input: &mut FrameReader<R>,
     payloads: &mut Vec<Vec<u8>>,
     enough: usize,

@@ -77,6 +77,23 @@ pub struct Patch<'a> {
     pub content: Content<'a>,
 }
 
+impl Arena {
+    /// The content that was put here.
+    pub(crate) fn content(&self, placed: &Placed) -> Content<'_> {
+        let values = &self.bytes[placed.bytes.clone()];
+        match &placed.positions {
+            Some(range) => Content::Changes { positions: &self.positions[range.clone()], values },
+            None => Content::Whole(values),
+        }
+    }
+
+    /// Empties it and keeps its memory.
+    pub(crate) fn clear(&mut self) {
+        self.positions.clear();
+        self.bytes.clear();
+    }
+}
+
 impl Update {
     fn info(&self) -> &Info {
         self.info.as_ref().expect("the update was staged")
@@ -105,14 +122,7 @@ impl Update {
     /// The changes of tensors that keep type and shape, in order of tensors and elements.
     pub fn patches(&self) -> impl ExactSizeIterator<Item = Patch<'_>> {
         self.patches.iter().map(|placed| {
-            let arena = &self.arenas[placed.arena];
-            let values = &arena.bytes[placed.bytes.clone()];
-            let content = match &placed.positions {
-                Some(range) => {
-                    Content::Changes { positions: &arena.positions[range.clone()], values }
-                }
-                None => Content::Whole(values),
-            };
+            let content = self.arenas[placed.arena].content(placed);
             Patch { tensor: placed.tensor, first: placed.first, len: placed.len, content }
         })
     }
@@ -171,10 +181,7 @@ impl Update {
     pub(crate) fn clear(&mut self) {
         self.info = None;
         self.patches.clear();
-        for arena in &mut self.arenas {
-            arena.positions.clear();
-            arena.bytes.clear();
-        }
+        self.arenas.iter_mut().for_each(Arena::clear);
         self.added.clear();
         self.removed.clear();
     }

@@ -16,6 +16,7 @@
 //! decoded.
 
 pub mod codes;
+pub mod deltas;
 pub mod peers;
 pub mod threads;
 

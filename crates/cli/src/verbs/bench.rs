@@ -1,7 +1,12 @@
 //! `gradwire bench`: the speed of compressors.
 
+use std::path::{Path, PathBuf};
+
 use clap::Args;
 use gradwire::Spec;
+use gradwire_delta::Mirror;
+use gradwire_delta::safetensors::Checkpoint;
+use gradwire_testbed::bench::deltas::{self, Way};
 use gradwire_testbed::bench::peers::{self, Torch};
 use gradwire_testbed::bench::{self, ELEMENTS, Effort, codes, threads};
 use gradwire_testbed::table::Table;
@@ -32,6 +37,11 @@ pub(crate) struct Bench {
     /// Compare with equivalent PyTorch operations, if there are any; needs a python3 with PyTorch
     #[arg(long, conflicts_with_all = ["codes", "threads"])]
     peers: bool,
+    /// Measure the delta between two checkpoints instead: its size, and the speed of encoding,
+    /// staging and committing, beside a copy of the weights; takes as much memory as seven
+    /// checkpoints
+    #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], conflicts_with_all = ["compressors", "codes", "peers", "elements"])]
+    delta: Vec<PathBuf>,
     /// Number of elements of the tensor; repeat it for several [default: 65536, 1048576, 20971520;
     /// with --codes 65536, 8388608]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -64,6 +74,9 @@ impl Bench {
                     .map_err(failed)
             })?;
             self.print(&rows, peers::table)?
+        } else if let [old, new] = &self.delta[..] {
+            let rows = self.measure_deltas(old, new, effort)?;
+            self.print(&rows, deltas::table)?
         } else if self.threads.is_empty() {
             let rows = self.measure(bench::default_specs, |spec, elements| {
                 Ok(vec![bench::measure(spec, elements, effort)?])
@@ -92,6 +105,31 @@ impl Bench {
         let sizes = self.sizes(&codes::SYMBOLS);
         let sizes = sizes.into_iter().take_while(|_| !interrupt::asked());
         sizes.flat_map(|symbols| codes::measure(symbols, effort)).collect()
+    }
+
+    /// A row for each kind of delta and number of threads.
+    fn measure_deltas(
+        &self,
+        old: &Path,
+        new: &Path,
+        effort: Effort,
+    ) -> Result<Vec<deltas::Measurement>, Failure> {
+        let [old, new] = [old, new].map(|path| -> Result<Mirror, Failure> {
+            Ok(Mirror::copy_of(&Checkpoint::open(path)?)?)
+        });
+        let (old, new) = (old?, new?);
+        let counts = if self.threads.is_empty() { &[1][..] } else { &self.threads };
+        let mut rows = Vec::new();
+        for portable in [false, true] {
+            for &threads in counts {
+                if interrupt::asked() {
+                    return Ok(rows);
+                }
+                let way = Way { portable, threads: threads as usize };
+                rows.push(deltas::measure(&old, &new, way, effort)?);
+            }
+        }
+        Ok(rows)
     }
 
     /// The requested sizes, or the usual ones.

@@ -1,4 +1,4 @@
-//! `gradwire inspect`: the content of a file of frames.
+//! `gradwire inspect`: the content of a file of frames, or of a delta.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,16 @@ use gradwire_testbed::table::Table;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::{output, tensors};
+use crate::verbs::inspect_delta;
+use crate::{deltas, output, tensors};
 
-/// Show the frames of a .gw file, after verifying their checksums.
+/// Show the content of a .gw or .gwd file, after verifying its checksums.
 #[derive(Debug, Args)]
 pub(crate) struct Inspect {
-    /// The .gw file
+    /// The .gw or .gwd file; - for a .gwd file on standard input
     input: PathBuf,
-    /// Print JSON: an array with a row for each frame
+    /// Print JSON: an array with a row for each frame; for a .gwd file a row for the whole and one
+    /// for each record
     #[arg(long)]
     json: bool,
 }
@@ -47,6 +49,9 @@ struct TensorRow {
 
 impl Inspect {
     pub(crate) fn run(&self) -> Result<(), Failure> {
+        if deltas::is_stream(&self.input) {
+            return inspect_delta::run(&deltas::input(&self.input)?, self.json);
+        }
         let bytes = tensors::read_bytes(&self.input)?;
         let items = frames(&self.input, &bytes)?;
         let rows = items.iter().map(Row::of).collect::<Result<Vec<_>, _>>()?;

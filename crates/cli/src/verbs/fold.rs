@@ -1,0 +1,47 @@
+//! `gradwire fold`: several deltas as one.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use gradwire_delta::on_disk;
+use gradwire_delta::safetensors::Checkpoint;
+
+use crate::deltas::{Output, Threads, inputs, report};
+use crate::failure::Failure;
+
+/// Join deltas that follow each other into one, which is shorter than all of them.
+///
+/// Needs the checkpoint that the first delta changes, and disk space for another one beside the
+/// output, for a moment.
+#[derive(Debug, Args)]
+pub(crate) struct Fold {
+    /// The checkpoint that the first delta changes
+    old: PathBuf,
+    /// The .gwd files, the oldest first; - for standard input
+    #[arg(required = true, value_name = "D")]
+    deltas: Vec<PathBuf>,
+    /// The .gwd file to write; - for standard output
+    #[arg(short, long, value_name = "D")]
+    output: PathBuf,
+    /// Code positions without the old weights
+    #[arg(long)]
+    portable: bool,
+    #[command(flatten)]
+    threads: Threads,
+}
+
+impl Fold {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let deltas = inputs(&self.deltas)?;
+        let old = Checkpoint::open(&self.old)?;
+        let mut scratch = self.output.clone().into_os_string();
+        scratch.push(".weights");
+        let scratch = PathBuf::from(scratch);
+        let mut output = Output::create(&self.output)?;
+        let (portable, mut workers) = (self.portable, self.threads.workers());
+        let summary = output
+            .fill(|sink| on_disk::fold(&old, &deltas, &scratch, portable, &mut workers, sink))?;
+        output.finish()?;
+        report(&self.output, &summary, old.bytes())
+    }
+}

@@ -1,0 +1,10 @@
+//! Files: written whole or not at all.
+
+pub(crate) mod disk;
+mod error;
+pub(crate) mod names;
+mod new_file;
+
+pub use error::FileError;
+pub use new_file::NewFile;
+pub(crate) use new_file::{open_regular, temporary_name};

@@ -1,0 +1,27 @@
+//! Names of files that other files mention.
+
+use std::path::{Component, Path};
+
+/// Whether a name stays within the folder that it is joined to: it has no separators, and is
+/// neither `.` nor `..`.
+pub(crate) fn is_plain(name: &str) -> bool {
+    let mut components = Path::new(name).components();
+    let one = matches!(components.next(), Some(Component::Normal(_)));
+    // Separators and drives of other systems, too: files travel.
+    one && components.next().is_none() && !name.contains(['/', '\\', ':', '\0'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_leave_a_folder() {
+        assert!(
+            is_plain("model-00001-of-00002.safetensors") && is_plain("..a") && is_plain("größe")
+        );
+        for name in ["", ".", "..", "/", "/a", "a/", "a/b", "../a", "..\\a", "c:a", "a\0b", "./a"] {
+            assert!(!is_plain(name), "{name}");
+        }
+    }
+}

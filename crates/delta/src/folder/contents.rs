@@ -1,0 +1,90 @@
+//! The streams of a folder, by the names of their files.
+
+use std::fs;
+use std::path::Path;
+
+use crate::files::FileError;
+use crate::frame::{Header, Kind};
+
+/// A published stream, as the name of its file describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Item {
+    pub(super) kind: Kind,
+    /// The version that a delta changes; of a snapshot the version that it gives.
+    pub(super) base: u64,
+    /// The version that it gives.
+    pub(super) target: u64,
+    /// The length of its file.
+    pub(super) bytes: u64,
+}
+
+impl Item {
+    /// The stream with this header.
+    pub(super) fn of(header: &Header, bytes: u64) -> Self {
+        Self { kind: header.kind, base: header.base, target: header.target, bytes }
+    }
+
+    /// The name of its file: names are sorted as versions are.
+    pub(super) fn name(&self) -> String {
+        match self.kind {
+            Kind::Snapshot => format!("snapshot-{:010}.gwd", self.target),
+            Kind::Delta => format!("delta-{:010}-{:010}.gwd", self.base, self.target),
+        }
+    }
+
+    /// The stream that a file of this name has; `None` for other files.
+    fn from_name(name: &str, bytes: u64) -> Option<Self> {
+        let stem = name.strip_suffix(".gwd")?;
+        let item = if let Some(version) = stem.strip_prefix("snapshot-") {
+            let target = version.parse().ok()?;
+            Self { kind: Kind::Snapshot, base: target, target, bytes }
+        } else {
+            let (base, target) = stem.strip_prefix("delta-")?.split_once('-')?;
+            let (base, target) = (base.parse().ok()?, target.parse().ok()?);
+            Self { kind: Kind::Delta, base, target, bytes }
+        };
+        (item.name() == name && (item.kind == Kind::Snapshot || item.base < item.target))
+            .then_some(item)
+    }
+}
+
+/// The streams of a folder, in order of their targets.
+pub(super) fn list(folder: &Path) -> Result<Vec<Item>, FileError> {
+    let mut items = Vec::new();
+    for entry in fs::read_dir(folder).map_err(FileError::at(folder))? {
+        let entry = entry.map_err(FileError::at(folder))?;
+        // One that was removed since is not there.
+        let Ok(metadata) = entry.metadata() else { continue };
+        let name = entry.file_name();
+        items.extend(name.to_str().and_then(|name| Item::from_name(name, metadata.len())));
+    }
+    items.sort_by_key(|item| (item.target, item.base, item.kind == Kind::Snapshot));
+    Ok(items)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back() {
+        for (name, kind, base, target) in [
+            ("delta-0000000007-0000000008.gwd", Kind::Delta, 7, 8),
+            ("delta-0000000000-12345678901.gwd", Kind::Delta, 0, 12_345_678_901),
+            ("snapshot-0000000050.gwd", Kind::Snapshot, 50, 50),
+        ] {
+            let item = Item { kind, base, target, bytes: 3 };
+            assert_eq!(item.name(), name);
+            assert_eq!(Item::from_name(name, 3), Some(item));
+        }
+        for other in [
+            "latest",
+            "delta-7-8.gwd",
+            "delta-0000000008-0000000008.gwd",
+            "snapshot-0000000050.gwd.1.1.tmp",
+            "snapshot-+000000050.gwd",
+        ] {
+            assert_eq!(Item::from_name(other, 3), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! A folder through which a trainer publishes its updates, on a shared disk.
+//!
+//! Each stream is a file: `delta-0000000007-0000000008.gwd` leads from version 7 to 8,
+//! `snapshot-0000000050.gwd` holds all weights of version 50. The file `latest` names the newest
+//! version; it is replaced, all at once, after the stream is on the disk. So a reader sees complete
+//! streams, whatever moment a trainer was killed at.
+
+mod chain;
+mod contents;
+mod follow;
+mod pointer;
+mod prune;
+mod publication;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+pub use publication::Publication;
+
+use crate::files::FileError;
+use crate::frame::{Kind, Sink};
+use crate::{Error, State};
+
+/// How many streams a folder keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    /// Receivers that are at most this many versions behind need no snapshot. Older streams are
+    /// removed, but none that a snapshot needs that stays. Without snapshots all streams stay.
+    pub versions: u64,
+    /// A snapshot is due after this many versions; 0: never.
+    pub snapshot_every: u64,
+}
+
+impl Default for Keep {
+    fn default() -> Self {
+        Self { versions: 200, snapshot_every: 50 }
+    }
+}
+
+/// A folder with published streams.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Names a folder, which need not exist yet.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The newest published weights; `None` if there are none.
+    ///
+    /// # Errors
+    /// Errors of the file system; a file `latest` that no publisher wrote.
+    pub fn latest(&self) -> Result<Option<State>, Error> {
+        Ok(pointer::read(&self.path)?)
+    }
+
+    /// Begins to publish a stream, which is then written frame by frame.
+    ///
+    /// # Errors
+    /// Errors of the file system; another process that is publishing.
+    pub fn begin(&self) -> Result<Publication, Error> {
+        Publication::begin(&self.path)
+    }
+
+    /// Publishes a delta; then a snapshot, if one is due; then removes streams that nobody needs.
+    /// `snapshot` is called if a snapshot is due, and writes one of the version that the delta
+    /// gives. Returns the newest weights.
+    ///
+    /// # Errors
+    /// As [`Publication::finish`]. If only the snapshot fails, the delta is published nevertheless.
+    pub fn publish(
+        &self,
+        mut delta: impl Read,
+        keep: Keep,
+        snapshot: impl FnOnce(&mut Sink<'_>) -> Result<(), Error>,
+    ) -> Result<State, Error> {
+        let mut publication = self.begin()?;
+        io::copy(&mut delta, &mut publication).map_err(FileError::at(&self.path))?;
+        let latest = publication.finish()?;
+        if self.is_snapshot_due(keep)? {
+            let mut publication = self.begin()?;
+            snapshot(&mut |frame| io::Write::write_all(&mut publication, frame))?;
+            publication.finish()?;
+        }
+        self.prune(keep)?;
+        Ok(latest)
+    }
+
+    /// Whether the newest snapshot is [`Keep::snapshot_every`] versions old, or more. Without any
+    /// snapshot the base model counts as one of version 0.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub fn is_snapshot_due(&self, keep: Keep) -> Result<bool, Error> {
+        let Some(latest) = self.latest()? else { return Ok(false) };
+        let items = contents::list(&self.path)?;
+        let snapshots = items.iter().filter(|item| item.kind == Kind::Snapshot);
+        let newest = snapshots.map(|item| item.target).max().unwrap_or(0);
+        Ok(keep.snapshot_every > 0 && latest.version >= newest.saturating_add(keep.snapshot_every))
+    }
+
+    /// Removes streams that nobody needs, according to [`Keep::versions`]; returns their number.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub fn prune(&self, keep: Keep) -> Result<usize, Error> {
+        let Some(latest) = self.latest()? else { return Ok(0) };
+        let items = contents::list(&self.path)?;
+        let unneeded = prune::unneeded(&items, latest.version, keep.versions);
+        for item in &unneeded {
+            let path = self.path.join(item.name());
+            fs::remove_file(&path).map_err(FileError::at(&path))?;
+        }
+        Ok(unneeded.len())
+    }
+}

@@ -1,0 +1,68 @@
+//! Which streams nobody needs any more.
+
+use super::contents::Item;
+use crate::frame::Kind;
+
+/// The streams that may be removed so that at least the newest `keep` versions stay reachable: what
+/// is older than the newest snapshot that is at least `keep` versions old. That snapshot and all
+/// streams after it stay, so every snapshot that stays leads to the newest version. Without such a
+/// snapshot all streams stay. Snapshots come first: once they are gone, nobody starts from them.
+pub(super) fn unneeded(items: &[Item], latest: u64, keep: u64) -> Vec<&Item> {
+    let snapshots = || items.iter().filter(|item| item.kind == Kind::Snapshot);
+    let oldest = latest.saturating_sub(keep);
+    let Some(first) = snapshots().map(|item| item.target).filter(|at| *at <= oldest).max() else {
+        return Vec::new();
+    };
+    let deltas = items.iter().filter(|item| item.kind == Kind::Delta);
+    let mut unneeded: Vec<_> = snapshots().filter(|item| item.target < first).collect();
+    unneeded.extend(deltas.filter(|item| item.base < first));
+    unneeded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folder::chain;
+
+    /// Links from version 0 to `latest`, and a snapshot after every `every` versions.
+    fn items(latest: u64, every: u64) -> Vec<Item> {
+        let delta = |base| Item { kind: Kind::Delta, base, target: base + 1, bytes: 1 };
+        let snapshot = |target| Item { kind: Kind::Snapshot, base: target, target, bytes: 9 };
+        let mut items: Vec<Item> = (0..latest).map(delta).collect();
+        items.extend((1..=latest / every).map(|count| snapshot(count * every)));
+        items.sort_by_key(|item| (item.target, item.base, item.kind == Kind::Snapshot));
+        items
+    }
+
+    #[test]
+    fn by_hand() {
+        let all = items(9, 3);
+        let names = |keep| {
+            unneeded(&all, 9, keep).iter().map(|item| (item.base, item.target)).collect::<Vec<_>>()
+        };
+        assert_eq!(names(7), []);
+        assert_eq!(names(4), [(0, 1), (1, 2), (2, 3)]);
+        assert_eq!(names(2), [(3, 3), (0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6)]);
+        assert_eq!(names(0).len(), 2 + 9);
+    }
+
+    #[test]
+    fn whatever_stays_leads_to_the_newest_version() {
+        for latest in 0..40 {
+            for every in [1, 3, 7, 100] {
+                for keep in [0, 1, 5, 13] {
+                    let all = items(latest, every);
+                    let gone = unneeded(&all, latest, keep);
+                    let left: Vec<Item> =
+                        all.iter().filter(|item| !gone.contains(item)).cloned().collect();
+                    let starts = left.iter().map(|item| item.base);
+                    let recent = latest.saturating_sub(keep)..=latest;
+                    for start in starts.chain(recent) {
+                        let way = chain::find(&left, Some(start), latest);
+                        assert!(way.is_ok(), "{latest} {every} {keep}: from {start}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Publishing a stream.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, BufReader, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use super::contents::Item;
+use super::pointer;
+use crate::files::{FileError, NewFile};
+use crate::frame::{FrameReader, Header, Kind};
+use crate::{Error, Share, State};
+
+/// The name under which a stream is written.
+const INCOMING: &str = "incoming.gwd";
+/// The file that a publisher has locked.
+const LOCK: &str = "lock";
+
+/// A stream that is being written to a folder. Readers see it once [`finish`](Self::finish)
+/// succeeds; dropped before, it is removed. As long as it lives no other process publishes to the
+/// folder, if the file system has locks.
+#[derive(Debug)]
+pub struct Publication {
+    folder: PathBuf,
+    file: NewFile,
+    _lock: File,
+}
+
+impl Publication {
+    /// Makes the folder if it is missing.
+    pub(super) fn begin(folder: &Path) -> Result<Self, Error> {
+        fs::create_dir_all(folder).map_err(FileError::at(folder))?;
+        let path = folder.join(LOCK);
+        let mut options = File::options();
+        let opened = options.write(true).create(true).truncate(false).open(&path);
+        let lock = opened.map_err(FileError::at(&path))?;
+        if let Err(TryLockError::WouldBlock) = lock.try_lock() {
+            let reason = "another process publishes to this folder; each run needs its own folder";
+            return Err(FileError::content(folder, reason).into());
+        }
+        let file = NewFile::create(&folder.join(INCOMING))?;
+        Ok(Self { folder: folder.to_owned(), file, _lock: lock })
+    }
+
+    /// Checks the stream and makes it visible: syncs it, gives it its name, and then replaces the
+    /// file `latest` if the stream is a delta, or the first stream of the folder. Returns the
+    /// newest weights of the folder.
+    ///
+    /// # Errors
+    /// A stream that is damaged or not complete. [`Error::OtherPublisher`] if a delta does not
+    /// start at the newest weights of the folder, or a snapshot does not hold them: another trainer
+    /// has published there. The folder then is as it was.
+    pub fn finish(self) -> Result<State, Error> {
+        let Self { folder, file, _lock } = self;
+        let (header, target) = checked(file.file())?;
+        let latest = pointer::read(&folder)?;
+        if let Some(latest) = latest {
+            let base =
+                State { run: Some(header.run), version: header.base, hash: header.base_hash };
+            let expected = match header.kind {
+                Kind::Delta => base,
+                Kind::Snapshot => target,
+            };
+            if expected != latest {
+                return Err(Error::OtherPublisher { folder, latest, expected });
+            }
+        }
+        let bytes = file.file().metadata().map_err(FileError::at(&folder))?.len();
+        file.finish_as(&Item::of(&header, bytes).name())?;
+        match latest {
+            Some(latest) if header.kind == Kind::Snapshot => Ok(latest),
+            _ => {
+                pointer::write(&folder, &target)?;
+                Ok(target)
+            }
+        }
+    }
+}
+
+impl Write for Publication {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Reads a whole stream; its header, and the weights that it gives.
+fn checked(mut file: &File) -> Result<(Header, State), Error> {
+    file.rewind()?;
+    let mut frames = FrameReader::new(BufReader::new(file))?;
+    let header = frames.header().clone();
+    if header.share != Share::WHOLE {
+        return Err(Error::MixedShares("a folder takes whole updates; join the shares first"));
+    }
+    let mut payload = Vec::new();
+    while frames.records(&mut payload)?.is_some() {}
+    let hash = frames.end().expect("the records have been read").target_hash;
+    let target = State { run: Some(header.run), version: header.target, hash };
+    Ok((header, target))
+}

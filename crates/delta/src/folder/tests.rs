@@ -1,0 +1,190 @@
+//! A trainer that publishes, receivers that follow, and what may go wrong between them.
+
+use std::fs;
+use std::path::Path;
+
+use super::*;
+use crate::{Buffer, DiffOptions, ElementType, Mirror, Receiver, RunId, Sender, Slices, Tensor};
+
+const RUN: RunId = RunId([7; 16]);
+
+fn tensor() -> Tensor {
+    Tensor::new("w", ElementType::Bf16, [50]).unwrap()
+}
+
+/// The weights of a version: one element differs from the version before.
+fn weights(version: u64) -> Vec<u8> {
+    let mut bytes = vec![0; 100];
+    (1..=version as usize).for_each(|step| bytes[2 * (step % 50)] = step as u8);
+    bytes
+}
+
+fn mirror(version: u64) -> Mirror {
+    Mirror::new([(tensor(), Buffer::from(&weights(version)[..]))]).unwrap()
+}
+
+fn sender() -> Sender {
+    Sender::new(mirror(0), RUN, DiffOptions::default(), 1).unwrap()
+}
+
+fn receiver(version: u64) -> Receiver<Mirror> {
+    Receiver::new(mirror(version), 1).unwrap().with_version(RUN, version)
+}
+
+/// The delta to the next version; the sender commits it.
+fn next(sender: &mut Sender) -> Vec<u8> {
+    let bytes = weights(sender.state().version + 1);
+    let new = Slices::new([(tensor(), &bytes[..])]).unwrap();
+    let mut delta = Vec::new();
+    let mut sink = |frame: &[u8]| {
+        delta.extend_from_slice(frame);
+        Ok(())
+    };
+    sender.diff(&new, &mut sink).unwrap();
+    sender.commit().unwrap();
+    delta
+}
+
+/// Publishes the next version.
+fn publish(folder: &Folder, sender: &mut Sender, keep: Keep) -> Result<State, Error> {
+    let delta = next(sender);
+    folder.publish(&delta[..], keep, |sink| sender.snapshot(sink).map(drop))
+}
+
+fn names(folder: &Folder) -> Vec<String> {
+    let entries = fs::read_dir(folder.path()).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.retain(|name| name.ends_with(".gwd"));
+    names.sort();
+    names
+}
+
+fn new() -> (tempfile::TempDir, Folder) {
+    let place = tempfile::tempdir().unwrap();
+    let folder = Folder::new(place.path().join("run"));
+    (place, folder)
+}
+
+/// Leads a receiver to the newest version, and compares its weights with the sender's by hand.
+fn follows(folder: &Folder, mut receiver: Receiver<Mirror>, version: u64) {
+    let state = receiver.follow(folder).unwrap();
+    assert_eq!((state.version, state.run), (version, Some(RUN)));
+    assert_eq!(receiver.tensors().get("w").unwrap(), weights(version));
+    receiver.verify().unwrap();
+}
+
+const ALL: Keep = Keep { versions: u64::MAX, snapshot_every: 0 };
+
+#[test]
+fn receivers_at_any_version_follow() {
+    let (_place, folder) = new();
+    let mut sender = sender();
+    let error = receiver(0).follow(&folder).unwrap_err().to_string();
+    assert!(error.contains("nothing"), "{error}");
+    let keep = Keep { versions: 6, snapshot_every: 4 };
+    for version in 1..=19 {
+        assert_eq!(publish(&folder, &mut sender, keep).unwrap().version, version);
+        follows(&folder, receiver(0), version);
+        follows(&folder, receiver(version), version);
+    }
+    // Snapshots at 4, 8, 12, 16: the newest at least six versions old is that of 12.
+    let names = names(&folder);
+    assert_eq!(names.len(), 7 + 2, "{names:?}");
+    assert_eq!(names[0], "delta-0000000012-0000000013.gwd");
+    (0..19).for_each(|version| follows(&folder, receiver(version), 19));
+    // Weights of another run, and another base model, start from the snapshot.
+    let other = Receiver::new(mirror(5), 1).unwrap();
+    follows(&folder, other.with_version(RunId([1; 16]), 13), 19);
+    follows(&folder, Receiver::new(mirror(40), 1).unwrap().with_version(RUN, 17), 19);
+}
+
+#[test]
+fn a_missing_link_is_named_with_the_snapshot_that_helps() {
+    let (_place, folder) = new();
+    let mut sender = sender();
+    (0..8).for_each(|_| _ = publish(&folder, &mut sender, ALL).unwrap());
+    fs::remove_file(folder.path().join("delta-0000000004-0000000005.gwd")).unwrap();
+    let mut behind = receiver(2);
+    let error = behind.follow(&folder).unwrap_err().to_string();
+    assert!(error.contains("from version 4 to 5"), "{error}");
+    // Nothing was applied: the gap is found before the chain starts.
+    assert_eq!(behind.tensors().get("w").unwrap(), weights(2));
+    follows(&folder, receiver(5), 8);
+    // A snapshot of the newest version helps.
+    let mut publication = folder.begin().unwrap();
+    sender.snapshot(&mut |frame| io::Write::write_all(&mut publication, frame)).unwrap();
+    publication.finish().unwrap();
+    follows(&folder, receiver(2), 8);
+}
+
+#[test]
+fn two_trainers_cannot_publish_to_one_folder() {
+    let (_place, folder) = new();
+    let mut first = sender();
+    publish(&folder, &mut first, ALL).unwrap();
+    // Another run; and the same run from an older version.
+    let mut other = Sender::new(mirror(1), RunId([9; 16]), DiffOptions::default(), 1).unwrap();
+    let mut old = sender();
+    for trainer in [&mut other, &mut old] {
+        let before = names(&folder);
+        let error = publish(&folder, trainer, ALL).unwrap_err();
+        assert!(matches!(error, Error::OtherPublisher { .. }), "{error}");
+        assert_eq!((names(&folder), folder.latest().unwrap().unwrap().version), (before, 1));
+    }
+    publish(&folder, &mut first, ALL).unwrap();
+    // At the same time.
+    let open = folder.begin().unwrap();
+    assert!(folder.begin().unwrap_err().to_string().contains("another process"));
+    drop(open);
+    publish(&folder, &mut first, ALL).unwrap();
+    follows(&folder, receiver(0), 3);
+}
+
+#[test]
+fn a_trainer_that_crashed_before_it_published_resumes() {
+    let (_place, folder) = new();
+    let mut trainer = sender();
+    (0..3).for_each(|_| _ = publish(&folder, &mut trainer, ALL).unwrap());
+    // An update is written and lost; part of another is left in the folder.
+    next(&mut trainer);
+    let mut publication = folder.begin().unwrap();
+    io::Write::write_all(&mut publication, b"\x89GWD").unwrap();
+    std::mem::forget(publication);
+    // A stream that was renamed, but not yet pointed to.
+    fs::write(folder.path().join("delta-0000000003-0000000004.gwd"), b"lost").unwrap();
+    drop(trainer);
+    let mut base = receiver(0);
+    base.follow(&folder).unwrap();
+    let mut trainer = Sender::resume(base, DiffOptions::default(), 1);
+    assert_eq!((trainer.state().version, trainer.state().run), (3, Some(RUN)));
+    // A process that ended has no lock.
+    let lock = folder.path().join("lock");
+    fs::remove_file(lock).unwrap();
+    assert_eq!(publish(&folder, &mut trainer, ALL).unwrap().version, 4);
+    follows(&folder, receiver(0), 4);
+}
+
+#[test]
+fn damaged_and_unfinished_streams_are_not_published() {
+    let (_place, folder) = new();
+    let mut sender = sender();
+    publish(&folder, &mut sender, ALL).unwrap();
+    let delta = next(&mut sender);
+    let before = names(&folder);
+    for cut in 0..delta.len() {
+        assert!(folder.publish(&delta[..cut], ALL, |_| Ok(())).is_err(), "{cut} bytes");
+    }
+    let mut bad = delta.clone();
+    bad[delta.len() / 2] ^= 1;
+    assert!(folder.publish(&bad[..], ALL, |_| Ok(())).is_err());
+    assert_eq!((names(&folder), leftovers(folder.path())), (before, 0));
+    folder.publish(&delta[..], ALL, |_| Ok(())).unwrap();
+    follows(&folder, receiver(0), 2);
+}
+
+/// The number of temporary files.
+fn leftovers(folder: &Path) -> usize {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    entries.filter(|name| name.to_string_lossy().ends_with(".tmp")).count()
+}

@@ -1,0 +1,87 @@
+//! Applying deltas to a checkpoint on disk, in place.
+
+use std::path::Path;
+
+use super::input::Input;
+use super::layout_after::layout_after;
+use crate::files::disk::{Disk, System};
+use crate::part::Content;
+use crate::redo::{Changes, Log};
+use crate::safetensors::Checkpoint;
+use crate::visit::{Elements, Visitor, visit};
+use crate::{Error, FrameReader, Source, State, Tensor, Workers, hashes};
+
+/// Applies deltas to the checkpoint at `path`, one after the other. A delta whose result the
+/// weights are already has no effect. Returns what the weights are then.
+///
+/// All new values of a delta are decoded, proven and written to a log beside the weights,
+/// `gradwire.redo`, before the first weight changes. If the process is killed, the weights are as
+/// before the delta, or the log has all new values, and the next [`Checkpoint::open`] writes them.
+/// The log has `4 + w` bytes for each changed weight of `w` bytes.
+///
+/// # Errors
+/// As for [`patch`](super::patch). Deltas that add, remove or reshape tensors, or change names or
+/// headers of files.
+pub fn patch_in_place(
+    path: &Path,
+    deltas: &[Input],
+    workers: &mut Workers,
+) -> Result<State, Error> {
+    patch_on(&System, path, deltas, workers)
+}
+
+pub(super) fn patch_on(
+    disk: &impl Disk,
+    path: &Path,
+    deltas: &[Input],
+    workers: &mut Workers,
+) -> Result<State, Error> {
+    let weights = Checkpoint::open_writable(path)?;
+    let mut state = State::base(hashes(&weights, workers)?.into_iter().sum());
+    for input in deltas {
+        let survey = input.survey()?;
+        let layout = layout_after(&weights, &survey).map_err(|error| input.error(error))?;
+        if !layout.is_like(weights.layout()) {
+            return Err(input.error(Error::Layout(
+                "it changes names, types, shapes or metadata; write the result to another place"
+                    .to_owned(),
+            )));
+        }
+        let shards = weights.layout().shards.iter();
+        let files = shards.map(|shard| (shard.name.as_str(), shard.header.file_len()));
+        let log = Log::create(disk, &weights.folder, files)?;
+        let mut logger = Logger { weights: &weights, log };
+        state = FrameReader::new(input.open()?)
+            .and_then(|frames| {
+                visit(&weights, &State::base(state.hash), frames, Some(0), workers, &mut logger)
+            })
+            .map_err(|error| input.error(error))?;
+        logger.log.commit()?;
+    }
+    Ok(state)
+}
+
+/// Writes each part to the log as it is decoded.
+struct Logger<'a, 'd, D: Disk> {
+    weights: &'a Checkpoint,
+    log: Log<'d, D>,
+}
+
+impl<D: Disk> Visitor for Logger<'_, '_, D> {
+    fn changed(&mut self, elements: Elements, content: &Content<'_>) -> Result<(), Error> {
+        let width = self.weights.tensors()[elements.tensor].element().width();
+        let from = (elements.first * width) as u64;
+        let (file, offset) = self.weights.place(elements.tensor, from, elements.len * width);
+        match *content {
+            Content::Same => Ok(()),
+            Content::Whole(new) => Ok(self.log.bytes(file, offset, new)?),
+            Content::Changes { positions, values } => {
+                Ok(self.log.changes(&Changes { file, offset, width, positions, values })?)
+            }
+        }
+    }
+
+    fn written(&mut self, tensor: &Tensor, _: usize, _: &[u8]) -> Result<(), Error> {
+        Err(Error::FixedTensors { name: tensor.name().to_owned() })
+    }
+}

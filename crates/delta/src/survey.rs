@@ -1,0 +1,109 @@
+//! What a stream holds, without decoding the elements.
+
+use std::io::Read;
+
+use crate::record::{Record, Reference};
+use crate::safetensors::Layout;
+use crate::{ElementType, End, Error, FrameReader, Header, Tensor};
+
+/// The content of a stream, whose checksums are right and which is complete.
+#[derive(Debug, Clone)]
+pub struct Survey {
+    /// The start of the stream.
+    pub header: Header,
+    /// The end of the stream.
+    pub end: End,
+    /// The records.
+    pub records: Vec<Described>,
+    /// Names and headers of the files, if the stream was made of files.
+    pub layout: Option<Layout>,
+}
+
+/// What a record is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Described {
+    /// What happens.
+    pub content: Content,
+    /// The bytes of the record.
+    pub bytes: usize,
+}
+
+/// What happens to tensors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// Some elements change.
+    Changed(Name),
+    /// Some elements of small tensors change.
+    Pool {
+        /// The type of the tensors.
+        element: ElementType,
+        /// The number of tensors.
+        tensors: usize,
+    },
+    /// All elements are there; several records may hold a tensor.
+    Written(Tensor),
+    /// The tensor is removed.
+    Removed(Name),
+}
+
+/// How a stream names a tensor of the base.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Name {
+    /// By its number among the base's tensors, in order of their names.
+    Number(u64),
+    /// By its name, with the range of rows of a shard.
+    Text(String),
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Name::Number(number) => write!(f, "#{number}"),
+            Name::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl Survey {
+    /// Reads a stream to its end. Costs its length, and memory for the longest frame.
+    ///
+    /// # Errors
+    /// A stream that is damaged or truncated.
+    pub fn of(input: impl Read) -> Result<Self, Error> {
+        let mut frames = FrameReader::new(input)?;
+        let header = frames.header().clone();
+        let (mut records, mut layout, mut payload) = (Vec::new(), None, Vec::new());
+        while frames.records(&mut payload)?.is_some() {
+            let mut rest = &payload[..];
+            while !rest.is_empty() {
+                let before = rest.len();
+                let record = Record::read(&mut rest, header.named)?;
+                let bytes = before - rest.len();
+                match content(record, header.named)? {
+                    Ok(content) => records.push(Described { content, bytes }),
+                    Err(found) => layout = Some(found),
+                }
+            }
+        }
+        let end = frames.end().expect("the records have been read");
+        Ok(Self { header, end, records, layout })
+    }
+}
+
+/// What a record is about, or the layout that it holds.
+fn content(record: Record<'_>, named: bool) -> Result<Result<Content, Layout>, Error> {
+    let name = |reference: Reference<'_>| match reference {
+        Reference::Index(number) => Name::Number(number),
+        Reference::Named(name, rows) if named => {
+            Name::Text(format!("{name}[{}..{}]", rows.start, rows.end))
+        }
+        Reference::Named(name, _) => Name::Text(name.to_owned()),
+    };
+    Ok(Ok(match record {
+        Record::Changed { tensor, .. } => Content::Changed(name(tensor)),
+        Record::Pool { element, tensors, .. } => Content::Pool { element, tensors: tensors.len() },
+        Record::Written { tensor, .. } => Content::Written(tensor),
+        Record::Removed { tensor } => Content::Removed(name(tensor)),
+        Record::Layout(bytes) => return Ok(Err(Layout::read(bytes).map_err(Error::Layout)?)),
+    }))
+}
