@@ -8,7 +8,7 @@ pub(crate) const STREAMS: usize = 4;
 pub(crate) const LENGTHS: usize = 4 * (STREAMS - 1);
 
 /// The parts of a list for the streams.
-pub(crate) fn quarters(symbols: &[u16]) -> [&[u16]; STREAMS] {
+pub(crate) fn quarters<S>(symbols: &[S]) -> [&[S]; STREAMS] {
     let (length, mut rest) = (symbols.len().div_ceil(STREAMS), symbols);
     core::array::from_fn(|_| {
         let (part, after) = rest.split_at(length.min(rest.len()));
@@ -17,7 +17,7 @@ pub(crate) fn quarters(symbols: &[u16]) -> [&[u16]; STREAMS] {
     })
 }
 
-pub(crate) fn quarters_mut(symbols: &mut [u16]) -> [&mut [u16]; STREAMS] {
+pub(crate) fn quarters_mut<S>(symbols: &mut [S]) -> [&mut [S]; STREAMS] {
     let (length, mut rest) = (symbols.len().div_ceil(STREAMS), symbols);
     core::array::from_fn(|_| {
         let end = length.min(rest.len());

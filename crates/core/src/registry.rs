@@ -33,6 +33,7 @@ pub static REGISTRY: &[&Entry] = &[
     &baseline::none::ENTRY,
     &baseline::fp16::ENTRY,
     &baseline::bf16::ENTRY,
+    &baseline::lossless::ENTRY,
     &quantization::int8::ENTRY,
     &quantization::int4::ENTRY,
     &quantization::dynamic_tree::ENTRY,

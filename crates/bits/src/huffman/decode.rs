@@ -1,10 +1,9 @@
 //! Decoding of one stream with the table of codes.
 
-use super::{Code, TABLE_BITS};
+use super::Code;
+use super::symbol::Symbol;
+use crate::kernels::Singles;
 use crate::{BitReader, DecodeError};
-
-/// A table whose size is known.
-pub(super) type Table = [u32; 1 << TABLE_BITS];
 
 impl Code {
     /// Fills `out` with symbols decoded from the start of `bytes`, and returns the number of bytes
@@ -17,6 +16,15 @@ impl Code {
     /// # Panics
     /// If the code was fitted instead of read.
     pub fn decode(&self, bytes: &[u8], out: &mut [u16]) -> Result<usize, DecodeError> {
+        self.decode_symbols(bytes, out)
+    }
+
+    /// [`decode`](Self::decode) of symbols of one byte; larger ones lose their upper bits.
+    pub fn decode_bytes(&self, bytes: &[u8], out: &mut [u8]) -> Result<usize, DecodeError> {
+        self.decode_symbols(bytes, out)
+    }
+
+    fn decode_symbols<S: Symbol>(&self, bytes: &[u8], out: &mut [S]) -> Result<usize, DecodeError> {
         if !self.has_stream(bytes, out)? {
             return Ok(0);
         }
@@ -26,9 +34,13 @@ impl Code {
     }
 
     /// Whether there is a stream to fill `out` from; if not, fills in the symbols.
-    pub(super) fn has_stream(&self, bytes: &[u8], out: &mut [u16]) -> Result<bool, DecodeError> {
+    pub(super) fn has_stream<S: Symbol>(
+        &self,
+        bytes: &[u8],
+        out: &mut [S],
+    ) -> Result<bool, DecodeError> {
         if let Some(symbol) = self.single {
-            out.fill(symbol);
+            out.fill(S::at(symbol));
             return Ok(false);
         }
         if out.is_empty() {
@@ -46,32 +58,32 @@ impl Code {
     }
 
     /// Decodes symbols one stream after another.
-    pub(super) fn decode_stream(
+    pub(super) fn decode_stream<S: Symbol>(
         &self,
         reader: &mut BitReader<'_>,
-        out: &mut [u16],
+        out: &mut [S],
     ) -> Result<(), DecodeError> {
         match self.fixed_table() {
             Some(table) => {
-                decode_groups::<4>(reader, out, |bits| table[bits as usize % table.len()])
+                decode_groups::<S, 4>(reader, out, |bits| table[bits as usize % table.len()])
             }
-            None => decode_groups::<3>(reader, out, |bits| {
+            None => decode_groups::<S, 3>(reader, out, |bits| {
                 self.table[bits as usize & (self.table.len() - 1)]
             }),
         }
     }
 
     /// The table, if no code is longer than its index.
-    pub(super) fn fixed_table(&self) -> Option<&Table> {
+    pub(super) fn fixed_table(&self) -> Option<&Singles> {
         self.table.as_slice().try_into().ok()
     }
 }
 
 /// Decodes groups of symbols that fit in a window, and then the rest.
 #[inline(always)]
-fn decode_groups<const GROUP: usize>(
+fn decode_groups<S: Symbol, const GROUP: usize>(
     reader: &mut BitReader<'_>,
-    out: &mut [u16],
+    out: &mut [S],
     entry: impl Fn(u64) -> u32,
 ) -> Result<(), DecodeError> {
     let (groups, rest) = out.as_chunks_mut::<GROUP>();
@@ -86,17 +98,17 @@ fn decode_groups<const GROUP: usize>(
 }
 
 #[inline(always)]
-fn decode_group<const GROUP: usize>(
+fn decode_group<S: Symbol, const GROUP: usize>(
     reader: &mut BitReader<'_>,
-    group: &mut [u16; GROUP],
+    group: &mut [S; GROUP],
     entry: impl Fn(u64) -> u32,
 ) {
     let mut bits = reader.peek();
-    let mut symbols = [0; GROUP];
+    let mut symbols = [S::at(0); GROUP];
     let mut width = 0;
     for symbol in &mut symbols {
         let entry = entry(bits);
-        *symbol = (entry >> 16) as u16;
+        *symbol = S::at((entry >> 16) as u16);
         // Shifts by the lowest six bits of the entry: its length.
         bits = bits.wrapping_shr(entry);
         width += entry & 0xff;

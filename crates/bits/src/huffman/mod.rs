@@ -18,7 +18,7 @@
 //! [`STREAMS_BITS`] bits. Cost: at most one bit per symbol above the entropy; encoding looks up 8
 //! bytes per symbol (2 in alphabets of up to 256 symbols with codes of at most 12 bits), decoding 4
 //! bytes of a table of 4·2^longest bytes, at least 16 KiB. With four streams, short codes are
-//! looked up in pairs, 8 bytes in a table of 32 KiB. A `Code` keeps its tables, so fitting again
+//! looked up in pairs, or up to six if symbols are bytes, in a table of 32 KiB. A `Code` keeps its tables, so fitting again
 //! allocates nothing in a steady state.
 //!
 //! Sources: Huffman: "A Method for the Construction of Minimum-Redundancy Codes", Proc. IRE 40,
@@ -49,25 +49,24 @@ mod decode;
 mod encode;
 mod lengths;
 mod packed;
+mod several;
 mod streams;
+mod symbol;
 
 use alloc::vec::Vec;
 
 use crate::DecodeError;
-use crate::kernels::ShortCodes;
+use crate::kernels::{ShortCodes, TABLE_BITS};
 use crate::reserve::{room, try_room};
 use lengths::Packages;
 
-pub use counts::count;
+pub use counts::{count, count_bytes};
 pub use streams::{STREAMS_BITS, STREAMS_EXTRA};
 
 /// The longest code that any limit allows.
 pub const MOST_BITS: u32 = 18;
 /// The most symbols of an alphabet.
 pub const MOST_SYMBOLS: usize = 1 << 16;
-/// The least width of the decoding table's index. The compiler knows the size of such tables and
-/// omits bounds checks.
-const TABLE_BITS: u32 = 12;
 /// The largest alphabet whose codes a kernel joins.
 const SHORT_SYMBOLS: usize = 256;
 
@@ -89,9 +88,9 @@ pub struct Code {
     short: ShortCodes,
     /// By the next bits: the symbol from bit 16 up, and the length of its code in the lowest byte.
     table: Vec<u32>,
-    /// By the next bits: two symbols or one from bit 32 up, their number in the second byte, and
-    /// the length of their codes in the lowest.
-    pairs: Vec<u64>,
+    /// By the next bits: one or two symbols from bit 32 up, or up to six of one byte from bit 16 up;
+    /// their number in the second byte, and the length of their codes in the lowest.
+    several: Vec<u64>,
     longest: u32,
     /// The only symbol of an alphabet of one; its code is never written.
     single: Option<u16>,
@@ -116,7 +115,7 @@ impl Code {
         try_room(&mut self.lengths, symbols)?;
         try_room(&mut self.entries, symbols)?;
         if limit <= TABLE_BITS {
-            try_room(&mut self.pairs, 1 << TABLE_BITS)?;
+            try_room(&mut self.several, 1 << TABLE_BITS)?;
         }
         try_room(&mut self.table, 1 << limit.clamp(TABLE_BITS, MOST_BITS))
     }

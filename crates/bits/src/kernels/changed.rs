@@ -107,10 +107,16 @@ kernel! {
     }
 }
 
+/// From a position to the one whose element is asked for.
+const LATER: usize = 24;
+
 #[inline(always)]
 fn scatter_each<const WIDTH: usize>(positions: &[u32], values: &[u8], elements: &mut [u8]) {
     let elements = elements.as_chunks_mut::<WIDTH>().0;
-    for (&position, value) in positions.iter().zip(values.as_chunks::<WIDTH>().0) {
+    for (at, (&position, value)) in positions.iter().zip(values.as_chunks().0).enumerate() {
+        if let Some(&later) = positions.get(at + LATER) {
+            prefetch_line(elements.as_flattened(), later as usize * WIDTH);
+        }
         elements[position as usize] = *value;
     }
 }

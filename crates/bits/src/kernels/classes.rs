@@ -2,12 +2,10 @@
 //!
 //! The rank of an element is the number of elements of its class before it.
 
-use core::ops::Range;
-
-use fearless_simd::{prelude::*, u32x8};
+use fearless_simd::{prelude::*, u32x8, u64x8};
 
 use super::kernel;
-use super::octaves::{CLASSES, GROUP, Groups, Octaves};
+use super::octaves::{self, CLASSES, EIGHT, GROUP, Group, Groups, Octaves};
 
 #[cfg(any(test, feature = "testing"))]
 use plain::{
@@ -37,8 +35,6 @@ kernel! {
     }
 }
 
-const ROOM: &str = "a place for each changed element";
-
 fn check(octaves: &Octaves, base: &[u8], groups: usize) {
     assert!(matches!(octaves.width, 1 | 2 | 4 | 8), "elements have 1, 2, 4 or 8 bytes");
     assert!(base.len().is_multiple_of(octaves.width), "whole elements");
@@ -52,11 +48,14 @@ fn count<S: Simd, const WIDTH: usize>(
     base: &[u8],
     counts: &mut [u64],
 ) -> [u32; CLASSES] {
-    let mut sums = [0; CLASSES];
+    let (mut sums, mut together) = ([0; CLASSES], [[0; CLASSES]; EIGHT]);
     let mut groups = Groups::<WIDTH>::new(base);
-    for count in counts {
-        *count = groups.next(simd, octaves).counts();
-        add(&mut sums, *count);
+    for words in counts.chunks_mut(EIGHT) {
+        for upto in &mut together[..words.len()] {
+            *upto = groups.next(simd, octaves).upto;
+        }
+        words.copy_from_slice(&octaves::counts(simd, &together)[..words.len()]);
+        words.iter().for_each(|&word| add(&mut sums, word));
     }
     sums
 }
@@ -66,39 +65,55 @@ fn add(sums: &mut [u32; CLASSES], counts: u64) {
     sums.iter_mut().zip(counts.to_le_bytes()).for_each(|(sum, count)| *sum += u32::from(count));
 }
 
-/// The changed elements of a list of elements, class by class.
-#[derive(Debug)]
-pub struct Ranks<'a> {
-    /// By class: where its next rank is written.
-    pub next: [u32; CLASSES],
-    /// The ranks, class by class.
-    pub ranks: &'a mut [u32],
-    /// For each changed element, in order: where its rank was written.
-    pub places: &'a mut [u32],
-}
-
 kernel! {
-    /// Writes the rank of each changed element to the next place for its class. Bit i mod 64 of
-    /// word i / 64 of `changed` is 1 if element i of `base` changed. Returns the number of elements
-    /// of each class.
+    /// Writes the rank of each of some elements of a block, in the order of their positions. The
+    /// block begins at position `first`. `before` has, by class, the number of elements before the
+    /// block, and then of those before its end.
     ///
     /// # Panics
-    /// If `changed` is not one word for each group, or there is no room for a rank.
+    /// If the positions do not increase or are outside of the block, or `ranks` is not one for each.
     pub fn class_ranks / plain_class_ranks(
         simd,
         octaves: &Octaves,
         base: &[u8],
-        changed: &[u64],
-        out: &mut Ranks<'_>,
-    ) -> [u32; CLASSES] {
-        check(octaves, base, changed.len());
+        first: u32,
+        positions: &[u32],
+        before: &mut [u32; CLASSES],
+        ranks: &mut [u32],
+    ) {
+        check(octaves, base, (base.len() / octaves.width).div_ceil(GROUP));
+        assert_eq!(positions.len(), ranks.len(), "a rank for each position");
+        let elements = Elements { first, positions, ranks };
         match octaves.width {
-            1 => rank::<S, 1>(simd, octaves, base, changed, out),
-            2 => rank::<S, 2>(simd, octaves, base, changed, out),
-            4 => rank::<S, 4>(simd, octaves, base, changed, out),
-            _ => rank::<S, 8>(simd, octaves, base, changed, out),
+            1 => rank::<S, 1>(simd, octaves, base, elements, before),
+            2 => rank::<S, 2>(simd, octaves, base, elements, before),
+            4 => rank::<S, 4>(simd, octaves, base, elements, before),
+            _ => rank::<S, 8>(simd, octaves, base, elements, before),
         }
     }
+}
+
+/// Groups that are divided into classes at once, before the elements in them are ranked.
+const TOGETHER: usize = 32;
+
+/// A group, and by class the number of elements before it in this class and those before.
+#[derive(Clone, Copy)]
+struct Counted {
+    group: Group,
+    before: [u64; CLASSES],
+}
+
+/// The number of a class, of the numbers of each class and those before.
+#[inline(always)]
+fn difference(upto: &[u64; CLASSES], class: usize) -> u32 {
+    (upto[class] - if class == 0 { 0 } else { upto[class - 1] }) as u32
+}
+
+/// Elements to be ranked.
+struct Elements<'a> {
+    first: u32,
+    positions: &'a [u32],
+    ranks: &'a mut [u32],
 }
 
 #[inline(always)]
@@ -106,52 +121,95 @@ fn rank<S: Simd, const WIDTH: usize>(
     simd: S,
     octaves: &Octaves,
     base: &[u8],
-    changed: &[u64],
-    out: &mut Ranks<'_>,
-) -> [u32; CLASSES] {
-    let (classes, mut before, mut places) =
-        (octaves.classes(), [0; CLASSES], out.places.iter_mut());
-    let mut groups = Groups::<WIDTH>::new(base);
-    for &changed in changed {
-        let (group, mut left) = (groups.next(simd, octaves), changed);
-        while left != 0 {
-            let bit = left.trailing_zeros();
-            left &= left - 1;
-            let class = usize::from(classes[usize::from(group.octaves[bit as usize])]) % CLASSES;
-            let within = group.class(class) & ((1 << bit) - 1);
-            let place = &mut out.next[class];
-            out.ranks[*place as usize] = before[class] + within.count_ones();
-            *places.next().expect(ROOM) = *place;
-            *place += 1;
+    Elements { first, positions, ranks }: Elements<'_>,
+    before: &mut [u32; CLASSES],
+) {
+    let classes = octaves.classes();
+    let mut together = [Counted { group: Group::default(), before: [0; CLASSES] }; TOGETHER];
+    let (mut groups, mut at) = (Groups::<WIDTH>::new(base), 0);
+    let mut sum = 0;
+    let mut upto = u64x8::from_slice(
+        simd,
+        &before.map(|before| {
+            sum += u64::from(before);
+            sum
+        }),
+    );
+    let all = base.len().div_ceil(GROUP * WIDTH);
+    for start in (0..all).step_by(TOGETHER) {
+        let together = &mut together[..TOGETHER.min(all - start)];
+        together.iter_mut().for_each(|counted| counted.group = groups.next(simd, octaves));
+        for counted in &mut *together {
+            upto.store_slice(&mut counted.before);
+            upto += u64x8::from_slice(simd, &counted.group.upto).count_ones();
         }
-        add(&mut before, group.counts());
+        let start = first + (GROUP * start) as u32;
+        while let Some(&position) = positions.get(at) {
+            let within = position.wrapping_sub(start) as usize;
+            let Some(Counted { group, before }) = together.get(within / GROUP) else { break };
+            let bit = within % GROUP;
+            let class = usize::from(classes[usize::from(group.octaves[bit])]) % CLASSES;
+            let inside = (group.class(class) & ((1 << bit) - 1)).count_ones();
+            ranks[at] = difference(before, class) + inside;
+            at += 1;
+        }
     }
-    before
+    let mut end = [0; CLASSES];
+    upto.store_slice(&mut end);
+    *before = core::array::from_fn(|class| difference(&end, class));
+    assert_eq!(at, positions.len(), "positions increase within the block");
 }
 
-/// Ranks of elements, class by class.
-#[derive(Debug, Clone, Copy)]
+/// Ranks of elements, class by class, of which the first ones are already placed.
+#[derive(Debug, Clone)]
 pub struct Ranked<'a> {
-    /// The ranks of each class, increasing.
-    pub ranks: &'a [u32],
-    /// By class: where its ranks end.
-    pub ends: [u32; CLASSES],
+    /// By class: the ranks that are not yet placed, increasing.
+    rest: [&'a [u32]; CLASSES],
+    /// By class: the next rank; the largest number if there is none.
+    next: [u32; CLASSES],
+    /// By class: the number of elements before.
+    before: [u32; CLASSES],
+}
+
+impl<'a> Ranked<'a> {
+    /// The ranks of each class, increasing. `ends` are where those of a class end.
+    ///
+    /// # Panics
+    /// If the ends decrease or are past the ranks.
+    pub fn new(ranks: &'a [u32], ends: [u32; CLASSES]) -> Self {
+        let start = |class: usize| if class == 0 { 0 } else { ends[class - 1] as usize };
+        let rest = core::array::from_fn(|class| &ranks[start(class)..ends[class] as usize]);
+        let next = rest.map(|rest: &[u32]| rest.first().copied().unwrap_or(u32::MAX));
+        Self { rest, next, before: [0; CLASSES] }
+    }
+
+    /// Takes the ranks of a class below `end`, and returns them as bits from the number of elements
+    /// before.
+    #[inline(always)]
+    fn take(&mut self, class: usize, end: u32) -> u64 {
+        let mut taken = 0;
+        while self.next[class] < end {
+            taken |= 1 << (self.next[class].wrapping_sub(self.before[class]) % 64);
+            self.rest[class] = &self.rest[class][1..];
+            self.next[class] = self.rest[class].first().copied().unwrap_or(u32::MAX);
+        }
+        taken
+    }
 }
 
 kernel! {
-    /// Finds the elements with these ranks: the reverse of [`class_ranks`]. `counts` is from
-    /// [`class_counts`] of the same elements. Ranks that do not increase, or are not below the size
-    /// of their class, set other bits or none.
+    /// Finds the elements with the next ranks: the reverse of [`class_ranks`]. `counts` is from
+    /// [`class_counts`] of the same elements. Elements may come in blocks of whole groups. Ranks
+    /// that do not increase, or are not below the size of their class, set other bits or none.
     ///
     /// # Panics
-    /// If `counts` or `changed` is not one word for each group, or the ends decrease or are past
-    /// the ranks.
+    /// If `counts` or `changed` is not one word for each group.
     pub fn class_places / plain_class_places(
         simd,
         octaves: &Octaves,
         base: &[u8],
         counts: &[u64],
-        ranked: Ranked<'_>,
+        ranked: &mut Ranked<'_>,
         changed: &mut [u64],
     ) {
         check(octaves, base, counts.len());
@@ -171,17 +229,15 @@ fn place<S: Simd, const WIDTH: usize>(
     octaves: &Octaves,
     base: &[u8],
     counts: &[u64],
-    ranked: Ranked<'_>,
+    ranked: &mut Ranked<'_>,
     changed: &mut [u64],
 ) {
-    let mut lists = Lists::new(ranked);
-    let mut before = [0; CLASSES];
     let mut groups = Groups::<WIDTH>::new(base);
     for (&counts, changed) in counts.iter().zip(changed) {
         let start = groups.skip();
-        let mut upto = before;
+        let mut upto = ranked.before;
         add(&mut upto, counts);
-        let next = u32x8::from_slice(simd, &lists.next);
+        let next = u32x8::from_slice(simd, &ranked.next);
         let mut found = next.simd_lt(u32x8::from_slice(simd, &upto)).to_bitmask();
         *changed = 0;
         if found != 0 {
@@ -189,39 +245,11 @@ fn place<S: Simd, const WIDTH: usize>(
             while found != 0 {
                 let class = found.trailing_zeros() as usize % CLASSES;
                 found &= found - 1;
-                let ranks = lists.take(class, before[class]..upto[class]);
+                let ranks = ranked.take(class, upto[class]);
                 *changed |= deposit(simd, ranks, group.class(class));
             }
         }
-        before = upto;
-    }
-}
-
-/// The ranks of each class that are not yet placed.
-struct Lists<'a> {
-    rest: [&'a [u32]; CLASSES],
-    /// By class: the next rank; the largest number if there is none.
-    next: [u32; CLASSES],
-}
-
-impl<'a> Lists<'a> {
-    fn new(Ranked { ranks, ends }: Ranked<'a>) -> Self {
-        let start = |class: usize| if class == 0 { 0 } else { ends[class - 1] as usize };
-        let rest = core::array::from_fn(|class| &ranks[start(class)..ends[class] as usize]);
-        let next = rest.map(|rest: &[u32]| rest.first().copied().unwrap_or(u32::MAX));
-        Self { rest, next }
-    }
-
-    /// Takes the ranks of a class that are in the range, and returns them as bits from its start.
-    #[inline(always)]
-    fn take(&mut self, class: usize, range: Range<u32>) -> u64 {
-        let mut taken = 0;
-        while self.next[class] < range.end {
-            taken |= 1 << (self.next[class].wrapping_sub(range.start) % 64);
-            self.rest[class] = &self.rest[class][1..];
-            self.next[class] = self.rest[class].first().copied().unwrap_or(u32::MAX);
-        }
-        taken
+        ranked.before = upto;
     }
 }
 
@@ -287,42 +315,39 @@ mod plain {
     pub(super) fn class_ranks(
         octaves: &Octaves,
         base: &[u8],
-        changed: &[u64],
-        out: &mut Ranks<'_>,
-    ) -> [u32; CLASSES] {
-        check(octaves, base, changed.len());
-        let (classes, mut before) = (octaves.classes(), [0; CLASSES]);
-        let mut places = out.places.iter_mut();
-        for (at, element) in elements(octaves, base).enumerate() {
+        first: u32,
+        positions: &[u32],
+        before: &mut [u32; CLASSES],
+        ranks: &mut [u32],
+    ) {
+        assert_eq!(positions.len(), ranks.len(), "a rank for each position");
+        let (classes, mut rest) = (octaves.classes(), positions.iter().zip(ranks).peekable());
+        for (at, element) in (first..).zip(elements(octaves, base)) {
             let class = usize::from(classes[usize::from(octaves.of(element))]);
-            if changed[at / GROUP] >> (at % GROUP) & 1 != 0 {
-                let place = &mut out.next[class];
-                out.ranks[*place as usize] = before[class];
-                *places.next().expect(ROOM) = *place;
-                *place += 1;
+            if let Some((_, rank)) = rest.next_if(|(position, _)| **position == at) {
+                *rank = before[class];
             }
             before[class] += 1;
         }
-        before
+        assert!(rest.next().is_none(), "positions increase within the block");
     }
 
     pub(super) fn class_places(
         octaves: &Octaves,
         base: &[u8],
         counts: &[u64],
-        ranked: Ranked<'_>,
+        ranked: &mut Ranked<'_>,
         changed: &mut [u64],
     ) {
         check(octaves, base, counts.len());
         check(octaves, base, changed.len());
-        let (classes, mut before) = (octaves.classes(), [0; CLASSES]);
-        let mut lists = Lists::new(ranked);
+        let classes = octaves.classes();
         changed.fill(0);
         for (at, element) in elements(octaves, base).enumerate() {
             let class = usize::from(classes[usize::from(octaves.of(element))]);
-            let rank = before[class];
-            changed[at / GROUP] |= lists.take(class, rank..rank + 1) << (at % GROUP);
-            before[class] += 1;
+            let end = ranked.before[class] + 1;
+            changed[at / GROUP] |= ranked.take(class, end) << (at % GROUP);
+            ranked.before[class] = end;
         }
     }
 }
@@ -342,17 +367,22 @@ mod tests {
         let mut counts = [9];
         assert_eq!(class_counts(&OCTAVES, &base, &mut counts), [3, 2, 2, 0, 0, 0, 0, 0]);
         assert_eq!(counts, [0x02_02_03]);
-        // Changed are 0x90, 0x50, 0x4f and 0x80: ranks 1, 1, 1 and 2 in classes 0, 2, 1 and 0.
-        let (mut ranks, mut places) = ([9; 4], [9; 4]);
-        let mut out =
-            Ranks { next: [0, 2, 3, 4, 4, 4, 4, 4], ranks: &mut ranks, places: &mut places };
-        let sizes = class_ranks(&OCTAVES, &base, &[0b111_1000], &mut out);
-        assert_eq!(sizes[..3], [3, 2, 2]);
-        assert_eq!((ranks, places), ([1, 2, 1, 1], [0, 3, 2, 1]));
+        // 0x90, 0x50, 0x4f and 0x80 have the ranks 1, 1, 1 and 2 in the classes 0, 2, 1 and 0.
+        let (mut ranks, mut before) = ([9; 4], [0, 100, 0, 0, 0, 0, 0, 0]);
+        class_ranks(&OCTAVES, &base, 50, &[53, 54, 55, 56], &mut before, &mut ranks);
+        assert_eq!(before, [3, 102, 2, 0, 0, 0, 0, 0]);
+        assert_eq!(ranks, [1, 1, 101, 2]);
         let mut changed = [9];
-        let ranked = Ranked { ranks: &ranks, ends: [2, 3, 4, 4, 4, 4, 4, 4] };
-        class_places(&OCTAVES, &base, &counts, ranked, &mut changed);
+        let mut ranked = Ranked::new(&[1, 2, 1, 1], [2, 3, 4, 4, 4, 4, 4, 4]);
+        class_places(&OCTAVES, &base, &counts, &mut ranked, &mut changed);
         assert_eq!(changed, [0b111_1000]);
+    }
+
+    #[test]
+    #[should_panic(expected = "positions increase")]
+    fn positions_that_decrease_are_refused() {
+        let base = [0; 9000];
+        class_ranks(&OCTAVES, &base, 0, &[8000, 3], &mut [0; CLASSES], &mut [0; 2]);
     }
 
     #[test]
@@ -372,8 +402,8 @@ mod tests {
         let (mut counts, mut changed) = (vec![0; 16], vec![0; 16]);
         class_counts(&OCTAVES, &base, &mut counts);
         for ranks in [[5, 5, 3], [0, u32::MAX, 7], [2000, 1, 0]] {
-            let ranked = Ranked { ranks: &ranks, ends: [1, 3, 3, 3, 3, 3, 3, 3] };
-            class_places(&OCTAVES, &base, &counts, ranked, &mut changed);
+            let mut ranked = Ranked::new(&ranks, [1, 3, 3, 3, 3, 3, 3, 3]);
+            class_places(&OCTAVES, &base, &counts, &mut ranked, &mut changed);
         }
     }
 }

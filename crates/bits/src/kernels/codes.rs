@@ -6,11 +6,16 @@
 
 use fearless_simd::prelude::*;
 
+#[cfg(target_arch = "x86_64")]
+use fearless_simd::{Avx512, u8x32, u16x32};
+
 use super::kernel;
 use crate::group_writer::{Bits, Buffer};
 
 /// The most symbols that have short codes.
 const SYMBOLS: usize = 256;
+/// Entries that two registers of AVX-512 hold.
+const FEW: usize = 64;
 /// The most bits of a short code, so a code with its length takes two bytes.
 const MOST_BITS: u32 = 12;
 
@@ -20,12 +25,14 @@ pub struct ShortCodes {
     /// By symbol: its code in the upper twelve bits, the first one lowest, and its length in the
     /// lower four.
     entries: [u16; SYMBOLS],
+    /// The same by symbol modulo 64, if all symbols with a code are within 64.
+    few: Option<[u16; FEW]>,
 }
 
 impl Default for ShortCodes {
     /// Codes without any bits.
     fn default() -> Self {
-        Self { entries: [0; SYMBOLS] }
+        Self { entries: [0; SYMBOLS], few: None }
     }
 }
 
@@ -42,6 +49,14 @@ impl ShortCodes {
             assert!(length <= u64::from(MOST_BITS), "a code of {length} bits is not short");
             *entry = (word >> 48 | length) as u16;
         }
+        let used = |entry: &u16| *entry != 0;
+        let first = self.entries.iter().position(used).unwrap_or(0);
+        let last = self.entries.iter().rposition(used).unwrap_or(0);
+        self.few = (last - first < FEW).then(|| {
+            let mut few = [0; FEW];
+            (first..=last).for_each(|symbol| few[symbol % FEW] = self.entries[symbol]);
+            few
+        });
     }
 }
 
@@ -55,9 +70,18 @@ pub fn join_codes(symbols: &[[u16; 4]], codes: &ShortCodes, words: &mut [u64]) {
     plain_codes(symbols, codes, words);
 }
 
-fn plain_codes(symbols: &[[u16; 4]], codes: &ShortCodes, words: &mut [u64]) {
+/// [`join_codes`] of symbols of one byte.
+pub fn join_byte_codes(symbols: &[[u8; 4]], codes: &ShortCodes, words: &mut [u64]) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx512) = super::level::used().as_avx512() {
+        return look_up_bytes_and_join(avx512, symbols, codes, words);
+    }
+    plain_codes(symbols, codes, words);
+}
+
+fn plain_codes<T: Copy + Into<u16>>(symbols: &[[T; 4]], codes: &ShortCodes, words: &mut [u64]) {
     for (symbols, word) in symbols.iter().zip(words) {
-        *word = joined(symbols.map(|symbol| codes.entries[usize::from(symbol as u8)]));
+        *word = joined(symbols.map(|symbol| codes.entries[usize::from(symbol.into() as u8)]));
     }
 }
 
@@ -70,27 +94,98 @@ fearless_simd::kernel! {
         codes: &ShortCodes,
         words: &mut [u64],
     ) {
-        use core::arch::x86_64::_mm512_permutex2var_epi16;
-        use fearless_simd::u16x32;
+        let load = |symbols: &[[u16; 4]; 8]| {
+            u16x32::from_slice(avx512, symbols.as_flattened())
+        };
+        with_tables(avx512, symbols, codes, words, load);
+    }
+}
 
-        let len = symbols.len().min(words.len());
-        let (groups, rest) = symbols[..len].as_chunks::<8>();
-        let (eights, last) = words[..len].as_chunks_mut::<8>();
-        let tables: [u16x32<_>; 8] =
-            core::array::from_fn(|at| u16x32::from_slice(avx512, &codes.entries[32 * at..][..32]));
+#[cfg(target_arch = "x86_64")]
+fearless_simd::kernel! {
+    /// The same for symbols of one byte.
+    fn look_up_bytes_and_join(
+        avx512: Avx512,
+        symbols: &[[u8; 4]],
+        codes: &ShortCodes,
+        words: &mut [u64],
+    ) {
+        let load = |symbols: &[[u8; 4]; 8]| {
+            let bytes = u8x32::from_slice(avx512, symbols.as_flattened());
+            core::arch::x86_64::_mm512_cvtepu8_epi16(bytes.into()).simd_into(avx512)
+        };
+        with_tables(avx512, symbols, codes, words, load);
+    }
+}
+
+/// Looks up codes in tables in registers: in one of 64 entries if the symbols are so few, otherwise
+/// in four of them.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn with_tables<T: Copy + Into<u16>>(
+    avx512: Avx512,
+    symbols: &[[T; 4]],
+    codes: &ShortCodes,
+    words: &mut [u64],
+    load: impl Fn(&[[T; 4]; 8]) -> u16x32<Avx512>,
+) {
+    let len = symbols.len().min(words.len());
+    let (groups, rest) = symbols[..len].as_chunks::<8>();
+    let (eights, last) = words[..len].as_chunks_mut::<8>();
+    if let Some(few) = &codes.few {
+        let table = Entries64::new(avx512, few);
         for (symbols, words) in groups.iter().zip(eights) {
-            let symbols = u16x32::from_slice(avx512, symbols.as_flattened());
+            join_vector(avx512, table.look_up(avx512, load(symbols))).store_slice(words);
+        }
+    } else {
+        let tables: [Entries64; 4] = core::array::from_fn(|at| {
+            Entries64::new(avx512, codes.entries[FEW * at..].first_chunk().expect("256 entries"))
+        });
+        for (symbols, words) in groups.iter().zip(eights) {
+            let symbols = load(symbols);
             // Six bits of a symbol choose one of 64 entries, the next two one of four.
-            let entries: [u16x32<_>; 4] = core::array::from_fn(|at| {
-                let [low, high] = [tables[2 * at], tables[2 * at + 1]].map(Into::into);
-                _mm512_permutex2var_epi16(low, symbols.into(), high).simd_into(avx512)
-            });
+            let entries = tables.each_ref().map(|table| table.look_up(avx512, symbols));
             let sixth = (symbols & (1 << 6)).simd_ne(0);
             let [low, high] = [[0, 1], [2, 3]].map(|[a, b]| sixth.select(entries[b], entries[a]));
             let entry = (symbols & (1 << 7)).simd_ne(0).select(high, low);
             join_vector(avx512, entry).store_slice(words);
         }
-        plain_codes(rest, codes, last);
+    }
+    plain_codes(rest, codes, last);
+}
+
+/// 64 entries in two registers.
+#[cfg(target_arch = "x86_64")]
+struct Entries64([u16x32<Avx512>; 2]);
+
+#[cfg(target_arch = "x86_64")]
+impl Entries64 {
+    #[inline(always)]
+    fn new(avx512: Avx512, entries: &[u16; FEW]) -> Self {
+        let (low, high) = entries.split_at(FEW / 2);
+        Self([low, high].map(|half| u16x32::from_slice(avx512, half)))
+    }
+
+    /// The entries that the lowest six bits of each symbol choose.
+    #[inline(always)]
+    fn look_up(&self, avx512: Avx512, symbols: u16x32<Avx512>) -> u16x32<Avx512> {
+        let [low, high] = self.0;
+        permuted(avx512, low, symbols, high)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fearless_simd::kernel! {
+    #[inline]
+    fn permuted(
+        avx512: Avx512,
+        low: u16x32<Avx512>,
+        symbols: u16x32<Avx512>,
+        high: u16x32<Avx512>,
+    ) -> u16x32<Avx512> {
+        use core::arch::x86_64::_mm512_permutex2var_epi16;
+
+        _mm512_permutex2var_epi16(low.into(), symbols.into(), high.into()).simd_into(avx512)
     }
 }
 
@@ -142,6 +237,20 @@ fn joined(entries: [u16; 4]) -> u64 {
         width += entry & 0xf;
     }
     code | width
+}
+
+kernel! {
+    /// Joins each two words that [`join_codes`] wrote. Returns the most bits of a joined word; with
+    /// more than 56 it is wrong. Processes the shorter length.
+    pub fn join_words(words: &[[u64; 2]], joined: &mut [u64]) -> u64 {
+        let mut most = 0;
+        for (&[first, second], word) in words.iter().zip(joined) {
+            let [before, after] = [first & 0xff, second & 0xff];
+            *word = (first ^ before) >> after | (second ^ after) | (before + after);
+            most = most.max(before + after);
+        }
+        most
+    }
 }
 
 kernel! {

@@ -3,7 +3,7 @@
 //! The octave of an element is the upper bits of its exponent, at most eight. Classes are intervals
 //! of octaves.
 
-use fearless_simd::prelude::*;
+use fearless_simd::{prelude::*, u64x8};
 
 use super::prefetch::prefetch_line;
 
@@ -40,6 +40,7 @@ impl Octaves {
     }
 
     /// The octave of an element.
+    #[inline]
     pub fn of(&self, element: u64) -> u8 {
         let below_sign = 8 * self.width as u32 - 1;
         ((element & ((1 << below_sign) - 1)) >> self.shift) as u8
@@ -100,10 +101,11 @@ impl<'a, const WIDTH: usize> Groups<'a, WIDTH> {
 }
 
 /// A group of elements.
+#[derive(Clone, Copy)]
 pub(super) struct Group {
     pub(super) octaves: [u8; GROUP],
     /// By class: the elements of this class and those before it.
-    upto: [u64; CLASSES],
+    pub(super) upto: [u64; CLASSES],
 }
 
 impl Group {
@@ -119,14 +121,6 @@ impl Group {
             });
         }
         Self { octaves: found, upto }
-    }
-
-    /// The number of elements of each class, a byte each.
-    #[inline(always)]
-    pub(super) fn counts(&self) -> u64 {
-        let upto = u64::from_le_bytes(self.upto.map(|upto| upto.count_ones() as u8));
-        // No byte is below the one before it, so none borrows.
-        upto - (upto << 8)
     }
 
     /// The elements of a class.
@@ -162,4 +156,28 @@ fn octaves_of<S: Simd, const WIDTH: usize>(simd: S, group: &[u8], shift: u32) ->
         vector.store_slice(out);
     }
     octaves
+}
+
+/// A group without elements.
+impl Default for Group {
+    fn default() -> Self {
+        Self { octaves: [0; GROUP], upto: [0; CLASSES] }
+    }
+}
+
+/// Groups whose elements are counted at once.
+pub(super) const EIGHT: usize = 8;
+
+/// Counts the elements of each class of eight groups: byte c of a group's number is the number in
+/// class c.
+#[inline(always)]
+pub(super) fn counts<S: Simd>(simd: S, groups: &[[u64; CLASSES]; EIGHT]) -> [u64; EIGHT] {
+    let ones = |at: usize| u64x8::from_slice(simd, &groups[at]).count_ones();
+    let two = |at: usize| ones(at).narrow(ones(at + 1));
+    let four = |at: usize| two(at).narrow(two(at + 2));
+    let upto: u64x8<S> = four(0).narrow(four(4)).bitcast();
+    // No byte is below the one before it, so none borrows.
+    let mut counts = [0; EIGHT];
+    (upto - (upto << 8)).store_slice(&mut counts);
+    counts
 }

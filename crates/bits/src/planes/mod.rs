@@ -8,10 +8,9 @@
 //! Each plane has the shortest of four forms:
 //! - 0, **raw**: its bytes.
 //! - 1, **constant**: the byte that all of its bytes equal.
-//! - 2, **Huffman**: the least byte and the size of the alphabet less one, a byte each, then a
-//!   [Huffman code](crate::huffman) of the bytes less the least one: its code lengths, and one
+//! - 2, **Huffman**: a [Huffman code](crate::huffman) of all 256 bytes: its code lengths, and one
 //!   stream, or, from 4096 elements on, four.
-//! - 3, **tANS**: the same with a [tANS code](crate::tans), if it saves at least a sixteenth of
+//! - 3, **tANS**: a [tANS code](crate::tans) of all 256 bytes, if it saves at least a sixteenth of
 //!   Huffman's length, because it is slower.
 //!
 //! A block is the forms of its planes, two bits each from the lowest up, in one byte, or two for
@@ -40,6 +39,7 @@ mod plane;
 
 use alloc::vec::Vec;
 
+use crate::reserve::try_room;
 use crate::{DecodeError, kernels, try_resize};
 use plane::{Form, PlaneCoder};
 
@@ -153,6 +153,18 @@ pub struct Coder {
 }
 
 impl Coder {
+    /// Reserves memory for blocks of up to `len` elements, so encoding and decoding them allocates
+    /// nothing, whatever the forms of their planes.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn try_reserve(&mut self, layout: Layout, len: usize) -> Result<(), DecodeError> {
+        if layout.width > 1 {
+            try_room(&mut self.planes, layout.width.saturating_mul(len))?;
+        }
+        self.plane.try_reserve(len)
+    }
+
     /// Appends a block of little-endian elements.
     ///
     /// # Panics

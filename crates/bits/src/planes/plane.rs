@@ -2,8 +2,9 @@
 
 use alloc::vec::Vec;
 
-use crate::huffman::{self, STREAMS_BITS, STREAMS_EXTRA};
-use crate::{DecodeError, tans, try_resize};
+use crate::huffman::{self, STREAMS_BITS, STREAMS_EXTRA, count_bytes};
+use crate::reserve::try_room;
+use crate::{DecodeError, kernels, tans, try_resize};
 
 /// The values of a byte.
 const BYTES: usize = 256;
@@ -12,14 +13,6 @@ const STREAMED: usize = 4096;
 /// The bytes of a sample, in [`RUNS`] runs.
 const SAMPLE: usize = 4096;
 const RUNS: usize = 64;
-/// A plane is raw if its sample has more bits: 39 of 40. A sample of random bytes has 0.05 bits a
-/// byte less than eight.
-const RANDOM: u64 = (8 * SAMPLE / 40 * 39) as u64;
-/// The bytes before the code itself: the least byte and the size of the alphabet.
-const ALPHABET: usize = 2;
-
-const TOO_LARGE: DecodeError = DecodeError::Corrupt("an alphabet of bytes ends above 255");
-
 /// How a plane is coded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -47,11 +40,24 @@ impl Form {
 pub(super) struct PlaneCoder {
     huffman: huffman::Code,
     tans: tans::Code,
-    /// Bytes less the least one.
+    /// The bytes of a plane, for tANS.
     symbols: Vec<u16>,
 }
 
 impl PlaneCoder {
+    /// Reserves memory for planes of up to `len` bytes.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(super) fn try_reserve(&mut self, len: usize) -> Result<(), DecodeError> {
+        // The tables have a few kilobytes.
+        self.huffman.reserve(BYTES);
+        self.huffman.try_reserve(BYTES, STREAMS_BITS)?;
+        try_room(&mut self.symbols, len)?;
+        self.tans.reserve(BYTES, len);
+        self.tans.try_reserve(BYTES)
+    }
+
     /// Appends a plane, which is not empty, in its shortest form.
     pub(super) fn encode(&mut self, plane: &[u8], out: &mut Vec<u8>) -> Form {
         let start = out.len();
@@ -68,47 +74,46 @@ impl PlaneCoder {
     /// The same, but appends nothing if the form is raw.
     fn encode_bytes(&mut self, plane: &[u8], out: &mut Vec<u8>) -> Form {
         let mut counts = [0; BYTES];
-        count(plane, &mut counts);
-        let least = counts.iter().position(|&count| count > 0).unwrap_or(0);
-        let largest = counts.iter().rposition(|&count| count > 0).unwrap_or(0);
-        if least == largest {
-            out.push(least as u8);
-            return Form::Constant;
-        }
-        let form = self.fit(&counts[least..=largest], plane.len());
-        if form == Form::Raw {
-            return form;
-        }
-        out.extend_from_slice(&[least as u8, (largest - least) as u8]);
-        self.symbols.clear();
-        self.symbols.extend(plane.iter().map(|&byte| u16::from(byte) - least as u16));
-        if form == Form::Tans {
-            self.tans.write(out);
-            self.tans.encode(&self.symbols, out);
-        } else {
-            self.huffman.write(out);
-            if plane.len() < STREAMED {
-                self.huffman.encode(&self.symbols, out);
-            } else {
-                self.huffman.encode_streams(&self.symbols, out);
+        count_bytes(plane, &mut counts);
+        let form = self.fit(&counts, plane.len());
+        match form {
+            Form::Raw => {}
+            Form::Constant => out.push(plane[0]),
+            Form::Huffman => {
+                self.huffman.write(out);
+                if plane.len() < STREAMED {
+                    self.huffman.encode_bytes(plane, out);
+                } else {
+                    self.huffman.encode_byte_streams(plane, out);
+                }
+            }
+            Form::Tans => {
+                self.tans.write(out);
+                self.symbols.resize(plane.len(), 0);
+                kernels::widen(plane, &mut self.symbols);
+                self.tans.encode(&self.symbols, out);
             }
         }
         form
     }
 
-    /// Fits the codes to the counts of an alphabet of two or more bytes, and returns the form to
-    /// use.
-    fn fit(&mut self, counts: &[u32], len: usize) -> Form {
+    /// Fits the codes to the counts of bytes, and returns the form to use.
+    fn fit(&mut self, counts: &[u32; BYTES], len: usize) -> Form {
+        if counts.iter().filter(|&&count| count > 0).count() == 1 {
+            return Form::Constant;
+        }
+        let entropy = tans::entropy_bits(counts);
+        if looks_random(entropy, len) {
+            return Form::Raw;
+        }
         self.huffman.fit(counts, STREAMS_BITS);
         let streams = if len < STREAMED { 0 } else { STREAMS_EXTRA };
         let bits = self.huffman.packed_bits().next_multiple_of(8) + self.huffman.len_bits(counts);
-        let huffman = (bits.div_ceil(8) as usize) + streams + ALPHABET;
-        let worthwhile =
-            |tans: u64| (tans / 8) as usize + ALPHABET < (huffman - huffman / 16).min(len);
-        if worthwhile(tans::entropy_bits(counts)) {
+        let huffman = bits.div_ceil(8) as usize + streams;
+        let most_bits = 8 * (huffman - huffman / 16).min(len) as u64;
+        if entropy < most_bits {
             self.tans.fit(counts);
-            // The estimate may be too low by a bit a stream.
-            if worthwhile(self.tans.estimated_bits(counts) + 32) {
+            if self.tans.estimated_bits(counts) < most_bits {
                 return Form::Tans;
             }
         }
@@ -131,38 +136,24 @@ impl PlaneCoder {
                 plane.copy_from_slice(raw);
             }
             Form::Constant => plane.fill(*bytes.split_off_first().ok_or(DecodeError::Truncated)?),
-            Form::Huffman | Form::Tans => self.decode_symbols(form, bytes, plane)?,
-        }
-        Ok(())
-    }
-
-    fn decode_symbols(
-        &mut self,
-        form: Form,
-        bytes: &mut &[u8],
-        plane: &mut [u8],
-    ) -> Result<(), DecodeError> {
-        let &[least, more] = bytes.split_off(..ALPHABET).ok_or(DecodeError::Truncated)? else {
-            return Err(DecodeError::Truncated);
-        };
-        least.checked_add(more).ok_or(TOO_LARGE)?;
-        let alphabet = usize::from(more) + 1;
-        try_resize(&mut self.symbols, plane.len(), 0)?;
-        let symbols = &mut self.symbols[..plane.len()];
-        let used = if form == Form::Tans {
-            let used = self.tans.read(bytes, alphabet)?;
-            used + self.tans.decode(&bytes[used..], symbols)?
-        } else {
-            let used = self.huffman.read(bytes, alphabet, STREAMS_BITS)?;
-            used + if plane.len() < STREAMED {
-                self.huffman.decode(&bytes[used..], symbols)?
-            } else {
-                self.huffman.decode_streams(&bytes[used..], symbols)?
+            Form::Huffman => {
+                let read = self.huffman.read(bytes, BYTES, STREAMS_BITS)?;
+                *bytes = &bytes[read..];
+                let used = if plane.len() < STREAMED {
+                    self.huffman.decode_bytes(bytes, plane)?
+                } else {
+                    self.huffman.decode_byte_streams(bytes, plane)?
+                };
+                *bytes = &bytes[used..];
             }
-        };
-        *bytes = &bytes[used..];
-        for (byte, symbol) in plane.iter_mut().zip(symbols) {
-            *byte = least + *symbol as u8;
+            Form::Tans => {
+                let read = self.tans.read(bytes, BYTES)?;
+                *bytes = &bytes[read..];
+                try_resize(&mut self.symbols, plane.len(), 0)?;
+                let used = self.tans.decode(bytes, &mut self.symbols)?;
+                *bytes = &bytes[used..];
+                kernels::narrow(&self.symbols, plane);
+            }
         }
         Ok(())
     }
@@ -175,12 +166,13 @@ fn is_random(plane: &[u8]) -> bool {
     }
     let mut counts = [0; BYTES];
     for run in plane.chunks_exact(plane.len() / RUNS).take(RUNS) {
-        count(&run[..SAMPLE / RUNS], &mut counts);
+        run[..SAMPLE / RUNS].iter().for_each(|&byte| counts[usize::from(byte)] += 1);
     }
-    tans::entropy_bits(&counts) > RANDOM
+    looks_random(tans::entropy_bits(&counts), SAMPLE)
 }
 
-/// Adds the occurrences of each byte to its count.
-fn count(bytes: &[u8], counts: &mut [u32; BYTES]) {
-    bytes.iter().for_each(|&byte| counts[usize::from(byte)] += 1);
+/// Whether bytes with this entropy, in bits, are hardly worth a code: 7.8 bits each or more. A
+/// sample of random bytes has 0.05 bits less than eight.
+fn looks_random(entropy: u64, len: usize) -> bool {
+    5 * entropy >= 39 * len as u64
 }

@@ -24,6 +24,7 @@ const CLAIMS: &[(&str, Claim)] = &[
     ("none", |m| m.len() == 4 * ELEMENTS),
     ("fp16", |m| m.len() == 2 * ELEMENTS),
     ("bf16", |m| m.len() == 2 * ELEMENTS),
+    ("lossless", |m| m[0] == 0 && m.len() < 4 * ELEMENTS * 87 / 100),
     ("int8", |m| m[4..].contains(&127) || m[4..].contains(&129)),
     ("8bit", |m| m[4..].contains(&128) || m[4..].contains(&255)),
     // So few elements do not pay for the lengths.

@@ -37,7 +37,7 @@ impl Folder {
             let way = way.map_err(|missing| Error::NoChain {
                 folder: path(),
                 state,
-                latest,
+                latest: latest.into(),
                 link: missing.link,
                 snapshot: missing.snapshot,
             })?;
@@ -53,7 +53,7 @@ impl Folder {
                     return Err(Error::NoChain {
                         folder: path(),
                         state: reached,
-                        latest,
+                        latest: latest.into(),
                         link: reached.version + 1,
                         snapshot: None,
                     });

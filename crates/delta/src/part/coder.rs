@@ -32,18 +32,22 @@ pub enum Content<'a> {
 }
 
 /// Encodes and decodes parts. Keeps its working memory, so in a steady state it allocates nothing:
-/// 256 KiB and about 24 bytes for each changed element of a part; with dense parts, up to four times the
+/// 256 KiB and about 48 bytes for each changed element of a part; with dense parts, up to four times the
 /// bytes of a part more.
 #[derive(Debug, Default)]
 pub struct Coder {
-    /// A bit for each element of the part: whether it changed.
-    pub(super) changed: Vec<u64>,
     /// The numbers of elements of each class in each group of 64.
     pub(super) counts: Vec<u64>,
     /// The changed elements, in order.
     pub(super) positions: Vec<u32>,
+    /// Their old values.
+    pub(super) olds: Vec<u64>,
     /// Their new values.
     pub(super) values: Vec<u8>,
+    /// Their differences, as zigzag numbers.
+    pub(super) moves: Vec<u64>,
+    /// Their ranks within their classes.
+    pub(super) ranks: Vec<u32>,
     /// By changed element, in order: its place in `changes`.
     pub(super) places: Vec<u32>,
     /// The changed elements by class.
@@ -60,6 +64,10 @@ impl Coder {
         &self.positions
     }
 }
+
+/// Elements that are compared at once, and stay in the first-level cache until the changed ones are
+/// copied.
+pub(super) const BLOCK: usize = 1 << 12;
 
 /// How elements of a type are divided into octaves; all are in one class. `None` for integers.
 pub(super) fn octaves(element: ElementType) -> Option<Octaves> {

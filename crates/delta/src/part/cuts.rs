@@ -14,10 +14,14 @@ const ONE: u64 = 1 << 12;
 
 /// The last octaves of all classes but the last one, in the form of
 /// [`Octaves::last`](gradwire_bits::kernels::Octaves). `changes` counts the changed elements of
-/// each octave, and `sample` the elements of a sample, of a part of `len` elements.
-pub(super) fn choose(changes: &Histogram, sample: &Histogram, len: u32) -> [u8; CLASSES - 1] {
+/// each octave among the first `known` elements of `len`, and `sample` elements of a sample of them.
+pub(super) fn choose(
+    changes: &Histogram,
+    sample: &Histogram,
+    [known, len]: [u32; 2],
+) -> [u8; CLASSES - 1] {
     let mut last = [255; CLASSES - 1];
-    let Some(intervals) = intervals(changes, sample, len) else { return last };
+    let Some(intervals) = intervals(changes, sample, [known, len]) else { return last };
     let ends = divide(&intervals);
     for (last, &end) in last.iter_mut().zip(&ends[..ends.len() - 1]) {
         *last = intervals[end].last;
@@ -35,7 +39,11 @@ struct Interval {
 }
 
 /// The octaves that have changes, one by one, the octaves below and those above.
-fn intervals(changes: &Histogram, sample: &Histogram, len: u32) -> Option<Vec<Interval>> {
+fn intervals(
+    changes: &Histogram,
+    sample: &Histogram,
+    [known, len]: [u32; 2],
+) -> Option<Vec<Interval>> {
     let first = changes.iter().position(|&count| count > 0)?;
     let end = changes.iter().rposition(|&count| count > 0)?;
     let first = first.max((end + 3).saturating_sub(MOST));
@@ -43,7 +51,7 @@ fn intervals(changes: &Histogram, sample: &Histogram, len: u32) -> Option<Vec<In
     let mut all = Vec::with_capacity(MOST);
     let mut sum = Interval { last: 0, elements: 0, changes: 0 };
     for octave in 0..=255 {
-        let changed = u64::from(changes[octave]);
+        let changed = u64::from(changes[octave]) * u64::from(len) / u64::from(known);
         let elements = u64::from(sample[octave]) * u64::from(len) / sampled;
         sum.changes += changed;
         sum.elements += elements.max(changed);
@@ -154,7 +162,7 @@ mod tests {
             (changes[100 + at], sample[100 + at]) = (changed, elements);
         }
         let len = sample.iter().sum();
-        choose(&changes, &sample, len).into_iter().take_while(|&last| last < 255).collect()
+        choose(&changes, &sample, [len, len]).into_iter().take_while(|&last| last < 255).collect()
     }
 
     #[test]

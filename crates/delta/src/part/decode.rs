@@ -3,9 +3,9 @@
 use gradwire_bits::kernels::{CLASSES, Octaves, Ranked, class_counts, class_places, ones};
 use gradwire_bits::{BitReader, DecodeError, expect_len, try_resize};
 
-use super::coder::{Coder, Content, octaves, shifts};
+use super::coder::{BLOCK, Coder, Content, octaves, shifts};
 use super::sparse::Changes;
-use super::words::{Difference, Word};
+use super::words::Word;
 use super::{PART, form, sparse};
 use crate::ElementType;
 
@@ -56,7 +56,16 @@ impl Coder {
                 }
                 Ok(Content::Changes { positions: &self.positions, values: &self.values })
             }
-            (form::SAME | form::CLASSES | form::PORTABLE, None) => {
+            (form::DIFFERENCE, Some(base)) => {
+                match element.width() {
+                    1 => self.decode_difference::<u8>(element, base, code)?,
+                    2 => self.decode_difference::<u16>(element, base, code)?,
+                    4 => self.decode_difference::<u32>(element, base, code)?,
+                    _ => self.decode_difference::<u64>(element, base, code)?,
+                }
+                Ok(Content::Whole(&self.values))
+            }
+            (form::SAME | form::CLASSES | form::PORTABLE | form::DIFFERENCE, None) => {
                 Err(DecodeError::Corrupt("the form of a part needs a base"))
             }
             _ => Err(DecodeError::Corrupt("a part has an unknown form")),
@@ -81,49 +90,50 @@ impl Coder {
                 let sizes = class_counts(&octaves, base, &mut self.counts);
                 let sizes = &sizes[..octaves.used()];
                 let rules = sparse::read(&mut reader, sizes, most, &mut self.changes)?;
-                self.locate(&octaves, base)?;
-                self.take_places::<T>(&octaves, element.mantissa_bits(), base)?;
+                self.locate::<T>(&octaves, base)?;
+                self.take_places(&octaves, element.mantissa_bits())?;
                 rules
             }
             None => {
                 let rules = sparse::read(&mut reader, &[len as u32], most, &mut self.changes)?;
                 self.changes.shifts.fill(0);
                 core::mem::swap(&mut self.positions, &mut self.changes.ranks);
-                self.places.clear();
-                self.places.try_reserve(self.positions.len())?;
-                self.places.extend(0..self.positions.len() as u32);
+                try_resize(&mut self.olds, self.positions.len(), 0)?;
+                take_olds::<T>(&self.positions, 0, base, &mut self.olds);
                 rules
             }
         };
-        let Changes { ends, shifts, sizes, .. } = &mut self.changes;
-        rules.take(&mut reader, ends, shifts, sizes)?;
+        let Changes { ends, shifts, moves, .. } = &mut self.changes;
+        rules.take(&mut reader, ends, shifts, moves)?;
         expect_len(code, reader.finish()?)?;
-        self.take_values::<T>(base)
+        self.take_values::<T>(octaves.is_some())
     }
 
-    /// Finds the positions of the changed elements.
-    fn locate(&mut self, octaves: &Octaves, base: &[u8]) -> Result<(), DecodeError> {
-        try_resize(&mut self.changed, self.counts.len(), 0)?;
-        let ranked = Ranked { ranks: &self.changes.ranks, ends: self.changes.ends };
-        class_places(octaves, base, &self.counts, ranked, &mut self.changed);
+    /// Finds the changed elements and their old values.
+    fn locate<T: Word>(&mut self, octaves: &Octaves, base: &[u8]) -> Result<(), DecodeError> {
         self.positions.clear();
         self.positions.try_reserve(self.changes.ranks.len() + 64)?;
-        ones(bytemuck::cast_slice(&self.changed), 0, &mut self.positions);
+        try_resize(&mut self.olds, self.changes.ranks.len(), 0)?;
+        let mut ranked = Ranked::new(&self.changes.ranks, self.changes.ends);
+        let mut words = [0; BLOCK / 64];
+        let blocks = base.chunks(BLOCK * T::BYTES).zip(self.counts.chunks(BLOCK / 64));
+        for (at, (base, counts)) in blocks.enumerate() {
+            let (first, known) = ((at * BLOCK) as u32, self.positions.len());
+            let words = &mut words[..counts.len()];
+            class_places(octaves, base, counts, &mut ranked, words);
+            ones(bytemuck::cast_slice(words), first, &mut self.positions);
+            take_olds::<T>(&self.positions[known..], first, base, &mut self.olds[known..]);
+        }
         Ok(())
     }
 
     /// Finds the places and the shifts of the changed elements.
-    fn take_places<T: Word>(
-        &mut self,
-        octaves: &Octaves,
-        mantissa_bits: u32,
-        base: &[u8],
-    ) -> Result<(), DecodeError> {
+    fn take_places(&mut self, octaves: &Octaves, mantissa_bits: u32) -> Result<(), DecodeError> {
         let (classes, shifts) = (octaves.classes(), shifts(octaves, mantissa_bits));
         let mut next: [u32; CLASSES] = core::array::from_fn(|class| self.changes.start(class));
         try_resize(&mut self.places, self.positions.len(), 0)?;
-        for (&position, to) in self.positions.iter().zip(&mut self.places) {
-            let octave = usize::from(octaves.of(T::at(base, position as usize).wide()));
+        for (&old, to) in self.olds.iter().zip(&mut self.places) {
+            let octave = usize::from(octaves.of(old));
             let place = &mut next[usize::from(classes[octave]) % CLASSES];
             self.changes.shifts[*place as usize] = shifts[octave];
             *to = *place;
@@ -132,19 +142,25 @@ impl Coder {
         Ok(())
     }
 
-    /// Computes the new elements at the positions.
-    fn take_values<T: Word>(&mut self, base: &[u8]) -> Result<(), DecodeError> {
-        let (changes, mut valid) = (&self.changes, true);
-        self.values.clear();
-        self.values.try_reserve(self.positions.len() * T::BYTES)?;
-        for (&position, &place) in self.positions.iter().zip(&self.places) {
-            let old = T::at(base, position as usize);
-            let (below, less) = (changes.signs[place as usize], changes.sizes[place as usize]);
-            let units = less.wrapping_add(1);
-            let new = old.moved(Difference { below: below != 0, units });
-            valid &= new.is_some() & (units != 0);
-            new.unwrap_or(old).push(&mut self.values);
-        }
+    /// Computes the new elements.
+    fn take_values<T: Word>(&mut self, sorted: bool) -> Result<(), DecodeError> {
+        let moves = &self.changes.moves;
+        try_resize(&mut self.values, self.positions.len() * T::BYTES, 0)?;
+        let each = self.olds.iter().zip(self.values.chunks_exact_mut(T::BYTES));
+        let each = each.enumerate().map(|(at, (&old, value))| {
+            let place = if sorted { self.places[at] as usize } else { at };
+            let new = T::narrow(old).changed(moves[place]);
+            new.unwrap_or(T::narrow(0)).write(value);
+            new.is_some()
+        });
+        let valid = each.fold(true, |all, each| all & each);
         if valid { Ok(()) } else { Err(DecodeError::Corrupt("a difference is too large")) }
+    }
+}
+
+/// Copies the elements at positions, which are counted from `first`.
+fn take_olds<T: Word>(positions: &[u32], first: u32, base: &[u8], olds: &mut [u64]) {
+    for (&position, old) in positions.iter().zip(olds) {
+        *old = T::at(base, (position - first) as usize).wide();
     }
 }

@@ -9,6 +9,7 @@
 //! | 0 | same: nothing changed | no |
 //! | 1 | sparse in classes: ranks within classes of the base's octaves, and differences | yes |
 //! | 2 | sparse, portable: positions and differences of changed elements | for the values |
+//! | 3 | difference: the difference of every element, in classes of octaves | yes |
 //! | 4 | dense: all elements, in [planes](gradwire_bits::planes) | no |
 //! | 5 | raw: all elements | no |
 //!
@@ -17,9 +18,11 @@
 //! nothing but the part, its base and the options.
 
 mod coder;
+mod compare;
 mod cuts;
 mod decode;
 mod dense;
+mod difference;
 mod elias;
 mod encode;
 mod segments;
@@ -41,6 +44,7 @@ mod form {
     pub(super) const SAME: u8 = 0;
     pub(super) const CLASSES: u8 = 1;
     pub(super) const PORTABLE: u8 = 2;
+    pub(super) const DIFFERENCE: u8 = 3;
     pub(super) const DENSE: u8 = 4;
     pub(super) const RAW: u8 = 5;
 }

@@ -22,7 +22,7 @@ use gradwire_bits::{BitReader, BitWriter, DecodeError, rice, try_resize};
 
 use super::elias::{gamma, put_gamma, put_signed, signed, take};
 use super::segments::{ListReader, ListWriter, MAX_PARAMETER, Place, Segment};
-use super::steps::{Rules, Sizes};
+use super::steps::{Moves, Rules};
 
 /// The changes of a part, class by class.
 #[derive(Debug, Default)]
@@ -31,12 +31,10 @@ pub(super) struct Changes {
     pub(super) ends: [u32; CLASSES],
     /// The rank of each changed element within its class.
     pub(super) ranks: Vec<u32>,
-    /// Whether the element became smaller, as an integer.
-    pub(super) signs: Vec<u8>,
+    /// The differences, as zigzag numbers.
+    pub(super) moves: Vec<u64>,
     /// How many octaves the element is below the last one of its class.
     pub(super) shifts: Vec<u8>,
-    /// The absolute value of the difference when encoding, and one less when decoding.
-    pub(super) sizes: Vec<u64>,
 }
 
 impl Changes {
@@ -48,11 +46,11 @@ impl Changes {
         core::array::from_fn(|class| self.ends[class] - self.start(class))
     }
 
-    /// The sizes of the first classes.
-    fn sizes(&self, classes: usize) -> impl Iterator<Item = Sizes<'_>> + Clone {
+    /// The differences of the first classes.
+    fn moves(&self, classes: usize) -> impl Iterator<Item = Moves<'_>> + Clone {
         (0..classes).map(|class| {
             let range = self.start(class) as usize..self.ends[class] as usize;
-            Sizes { sizes: &self.sizes[range.clone()], shifts: &self.shifts[range] }
+            Moves { moves: &self.moves[range.clone()], shifts: &self.shifts[range] }
         })
     }
 }
@@ -68,6 +66,19 @@ pub(super) fn write_cuts(octaves: &Octaves, out: &mut BitWriter<'_>) {
             Some(before) => put_gamma(out, u64::from(last - before)),
         }
         before = Some(last);
+    }
+}
+
+/// Appends that there is one class.
+pub(super) fn write_no_cuts(out: &mut BitWriter<'_>) {
+    out.put(0, 3);
+}
+
+/// Reads that there is one class.
+pub(super) fn read_no_cuts(reader: &mut BitReader<'_>) -> Result<(), DecodeError> {
+    match take(reader, 3) {
+        0 => reader.check(),
+        _ => Err(DecodeError::Corrupt("integers have no classes")),
     }
 }
 
@@ -143,7 +154,7 @@ pub(super) fn write(changes: &Changes, sizes: &[u32], out: &mut BitWriter<'_>) {
         listings[class] = listing;
         segments[class] = Segment { size, parameter: listing.parameter };
     }
-    let rules = Rules::fit(changes.sizes(classes));
+    let rules = Rules::fit(changes.moves(classes));
     rules.write(out);
     let mut list = ListWriter::new(&segments[..classes]);
     for (class, listing) in listings[..classes].iter().enumerate() {
@@ -155,11 +166,11 @@ pub(super) fn write(changes: &Changes, sizes: &[u32], out: &mut BitWriter<'_>) {
         }
     }
     list.finish(out);
-    for signs in changes.signs.chunks(32) {
-        let bits = signs.iter().rev().fold(0, |bits, &sign| bits << 1 | u64::from(sign));
-        out.put(bits, signs.len() as u32);
+    for moves in changes.moves.chunks(32) {
+        let bits = moves.iter().rev().fold(0, |bits, &zigzag| bits << 1 | (zigzag & 1));
+        out.put(bits, moves.len() as u32);
     }
-    rules.put(out, &counts, changes.sizes(classes));
+    rules.put(out, &counts, changes.moves(classes));
 }
 
 /// The numbers below `size` that are not among these, which increase.
@@ -171,7 +182,7 @@ fn each_other(ranks: &[u32], size: u32, mut each: impl FnMut(u32)) {
     }
 }
 
-/// Reads the ranks and signs of the changes of a part, and returns the rules of the sizes. There
+/// Reads the ranks of the changes of a part, and their differences as 1 or −1, and returns the rules of the sizes. There
 /// are at most `most` changes.
 pub(super) fn read(
     reader: &mut BitReader<'_>,
@@ -194,15 +205,13 @@ pub(super) fn read(
     let rules = Rules::read(reader, sizes.len())?;
     read_ranks(reader, &segments[..sizes.len()], &listings, most, changes)?;
     let count = changes.ranks.len();
-    try_resize(&mut changes.signs, count, 0)?;
-    for signs in changes.signs.chunks_mut(32) {
-        let bits = take(reader, signs.len() as u32);
-        signs.iter_mut().enumerate().for_each(|(at, sign)| *sign = (bits >> at & 1) as u8);
+    try_resize(&mut changes.moves, count, 0)?;
+    for moves in changes.moves.chunks_mut(32) {
+        let bits = take(reader, moves.len() as u32);
+        moves.iter_mut().enumerate().for_each(|(at, zigzag)| *zigzag = 2 - (bits >> at & 1));
     }
     reader.check()?;
     try_resize(&mut changes.shifts, count, 0)?;
-    changes.sizes.clear();
-    try_resize(&mut changes.sizes, count, 0)?;
     Ok(rules)
 }
 

@@ -11,25 +11,25 @@ pub(super) trait Word: Copy + PartialEq + 'static {
     /// One of these elements.
     fn at(bytes: &[u8], index: usize) -> Self;
 
-    /// Appends its bytes.
-    fn push(self, out: &mut Vec<u8>);
+    /// Writes its bytes.
+    fn write(self, bytes: &mut [u8]);
+
+    /// The integer of the lowest bits.
+    fn narrow(wide: u64) -> Self;
 
     /// The element as a wider integer.
     fn wide(self) -> u64;
 
-    /// How far `new` is from `self`, modulo 2^bits: whether below, and how many units.
-    fn difference(self, new: Self) -> Difference;
+    /// The difference `new` − `self` modulo 2^bits as a zigzag number: 0 if they are equal, 1 for
+    /// −1, 2 for 1, 3 for −2 and so on.
+    fn zigzag(self, new: Self) -> u64;
 
-    /// The element so many units from `self`; `None` if they are more than half of 2^bits.
-    fn moved(self, difference: Difference) -> Option<Self>;
-}
+    /// The element with this difference from `self`, a zigzag number.
+    fn plus(self, zigzag: Self) -> Self;
 
-/// A difference of two integers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Difference {
-    pub(super) below: bool,
-    /// The absolute value.
-    pub(super) units: u64,
+    /// The element with this difference from `self`; `None` if the difference is 0 or has more
+    /// bits than an element.
+    fn changed(self, zigzag: u64) -> Option<Self>;
 }
 
 macro_rules! word {
@@ -47,8 +47,13 @@ macro_rules! word {
             }
 
             #[inline(always)]
-            fn push(self, out: &mut Vec<u8>) {
-                out.extend_from_slice(&self.to_le_bytes());
+            fn write(self, bytes: &mut [u8]) {
+                bytes.copy_from_slice(&self.to_le_bytes());
+            }
+
+            #[inline(always)]
+            fn narrow(wide: u64) -> Self {
+                wide as Self
             }
 
             #[inline(always)]
@@ -57,19 +62,21 @@ macro_rules! word {
             }
 
             #[inline(always)]
-            fn difference(self, new: Self) -> Difference {
+            fn zigzag(self, new: Self) -> u64 {
                 let difference = new.wrapping_sub(self) as $signed;
-                Difference { below: difference < 0, units: difference.unsigned_abs().into() }
+                u64::from((difference << 1 ^ difference >> (Self::BITS - 1)) as Self)
             }
 
             #[inline(always)]
-            fn moved(self, difference: Difference) -> Option<Self> {
-                let units = difference.units as Self;
-                let half = 1 << (Self::BITS - 1);
-                let most = half - Self::from(!difference.below);
-                let fits = u64::from(units) == difference.units && units <= most;
-                let all = Self::from(difference.below).wrapping_neg();
-                fits.then_some(self.wrapping_add((units ^ all).wrapping_sub(all)))
+            fn plus(self, zigzag: Self) -> Self {
+                self.wrapping_add(zigzag >> 1 ^ (zigzag & 1).wrapping_neg())
+            }
+
+            #[inline(always)]
+            fn changed(self, zigzag: u64) -> Option<Self> {
+                let low = zigzag as Self;
+                let fits = zigzag != 0 && u64::from(low) == zigzag;
+                fits.then_some(self.plus(low))
             }
         }
     };

@@ -137,7 +137,7 @@ fn quarters_of_different_statistics_return() {
 #[test]
 fn both_tables_are_used() {
     let lookups = |skew| received(&symbols(5000, 200, skew), 200).symbols_per_lookup();
-    assert!(lookups(0) < 1.1 && lookups(9) > WORTHWHILE);
+    assert!(lookups(0) < 1.1 && lookups(9) > u16::WORTHWHILE);
     // Lengths 1, 2, 3, 3 always leave room for another one.
     assert_eq!(received(&[0, 0, 0, 0, 1, 1, 2, 3], 4).symbols_per_lookup(), 2.0);
 }

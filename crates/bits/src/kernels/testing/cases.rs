@@ -3,8 +3,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::several::{adds, bins, fills, run_places, states, streams, tags, thin};
-use super::versions::{octaves, ranks, versions};
+use super::several::{adds, bins, fills, lookups, run_places, states, streams, tags, thin};
+use super::versions::{Changes, changes, octaves, versions};
 use super::{Input, Output};
 use crate::group_writer::{GROUP_BITS, GroupWriter, ROOM};
 use crate::kernels::*;
@@ -321,6 +321,54 @@ pub const KERNELS: &[(&str, Case)] = &[
         let mut words = input.elements(input.len / 4, |_| 0u64);
         join_codes(symbols.as_chunks().0, &codes, &mut words);
         words.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
+    }),
+    ("join_byte_codes", |input, output| {
+        // Within 64 symbols, or not.
+        for alphabet in [1, 40, 64, 256] {
+            let mut codes = ShortCodes::default();
+            codes.set(&core::array::from_fn::<_, 256, _>(|symbol| {
+                let length = 1 + u64::from(input.word(symbol)) % 12;
+                let code = u64::from(input.word(symbol + 1)) << (64 - length) | length;
+                if (100..100 + alphabet).contains(&symbol) { code } else { 0 }
+            }));
+            let symbols =
+                input.elements(input.len, |at| (100 + input.word(at) as usize % alphabet) as u8);
+            let mut words = input.elements(input.len / 4, |_| 0u64);
+            join_byte_codes(symbols.as_chunks().0, &codes, &mut words);
+            words.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
+        }
+    }),
+    ("join_words", |input, output| {
+        let words = input.elements(input.len, |at| {
+            let width = u64::from(input.word(at)) % 29;
+            u64::from(input.word(at + 1)).checked_shl(64 - width as u32).unwrap_or(0) | width
+        });
+        let mut joined = input.elements(input.len / 2, |_| 0u64);
+        output.bits([join_words(words.as_chunks().0, &mut joined) as u32]);
+        joined.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
+    }),
+    ("byte_range", |input, output| output.bits(<[u8; 2]>::from(byte_range(&input.bytes())))),
+    ("pair_near", |input, output| {
+        let bytes = input.elements(input.len, |at| 9 + input.word(at) as u8 % 64);
+        let mut pairs = input.elements(input.len / 2, |_| 0);
+        pair_near(bytes.as_chunks().0, 9, &mut pairs);
+        output.bits(pairs.iter().copied());
+    }),
+    ("look_up_singles", |input, output| {
+        let entry = |symbol, length| (symbol << 16 | length) as u32;
+        lookups(input, output, entry, look_up_singles);
+    }),
+    ("look_up_bytes", |input, output| {
+        let entry = |symbol, length| (symbol << 16 | length) as u32;
+        lookups(input, output, entry, look_up_bytes);
+    }),
+    ("look_up_pairs", |input, output| {
+        let entry = |word: u64, length| word << 32 | (1 + word % 2) << 8 | length;
+        lookups(input, output, entry, look_up_pairs);
+    }),
+    ("look_up_sixes", |input, output| {
+        let entry = |word: u64, length| word << 16 | (1 + word % 6) << 8 | length;
+        lookups(input, output, entry, look_up_sixes);
     }),
     ("join_entries", |input, output| {
         let entries = input.elements(input.len, |at| {
@@ -746,21 +794,26 @@ pub const KERNELS: &[(&str, Case)] = &[
     }),
     ("class_ranks", |input, output| {
         for octaves in octaves(input) {
-            let (ranks, ..) = ranks(input, &octaves);
-            output.bits(ranks.sizes.into_iter().chain(ranks.next));
-            output.bits(ranks.ranks.into_iter().chain(ranks.places));
+            let changes = changes(input, &octaves);
+            output.bits(changes.ranks.into_iter().chain(changes.sizes));
         }
     }),
     ("class_places", |input, output| {
         for octaves in octaves(input) {
-            let (ranks, base, changed) = ranks(input, &octaves);
+            let Changes { base, positions, sorted, ends, .. } = changes(input, &octaves);
             let mut counts = input.elements(input.len.div_ceil(64), |_| 9u64);
             class_counts(&octaves, &base, &mut counts);
-            let ranked = Ranked { ranks: &ranks.ranks, ends: ranks.next };
-            let mut back = input.elements(counts.len(), |_| 9u64);
-            class_places(&octaves, &base, &counts, ranked, &mut back);
-            assert_eq!(*back, *changed, "the ranks are those of the changed elements");
-            output.words(&back);
+            let (mut ranked, mut back) = (Ranked::new(&sorted, ends), vec![9; counts.len()]);
+            let (first, second) = counts.split_at(counts.len() / 2);
+            let (base, rest) = base.split_at(64 * octaves.width * first.len());
+            let (start, end) = back.split_at_mut(first.len());
+            class_places(&octaves, base, first, &mut ranked, start);
+            class_places(&octaves, rest, second, &mut ranked, end);
+            let bytes: Vec<u8> = back.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let mut found = Vec::new();
+            ones(&bytes, 0, &mut found);
+            assert_eq!(found, positions, "the ranks are those of the changed elements");
+            output.bits(found);
         }
     }),
 ];

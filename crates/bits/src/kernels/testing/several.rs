@@ -85,6 +85,29 @@ pub(super) fn streams(input: &Input, output: &mut Output) {
     output.bits(symbols.iter().map(|&symbol| u32::from(symbol)).chain([done as u32]));
 }
 
+/// Decodes four Huffman streams with any table. `words` writes an entry of the number of symbols
+/// and the length of their codes, with symbols from bit 16 or 32 up.
+pub(super) fn lookups<T, S: Copy + Default + Into<u32>>(
+    input: &Input,
+    output: &mut Output,
+    entry: impl Fn(u64, u64) -> T,
+    look_up: impl Fn(&[T; 4096], &[u8], &mut [u64; 4], &mut [&mut [S]; 4]) -> [usize; 4],
+) {
+    let table = core::array::from_fn(|at| {
+        entry(input.word(at).into(), u64::from(input.word(at + 1)) % 12 + 1)
+    });
+    let mut positions = core::array::from_fn(|i| 13 * i as u64);
+    let mut symbols: Shifted<S> = input.elements(3 * input.len, |_| S::default());
+    let parts = &mut quarters_mut(&mut symbols);
+    let done = look_up(&table, &input.bytes(), &mut positions, parts);
+    // Bytes behind those that were decoded are unspecified.
+    for (part, done) in parts.iter().zip(done) {
+        output.bits(part[..done].iter().copied());
+    }
+    output.bits(positions.map(|position| position as u32));
+    output.bits(done.map(|done| done as u32));
+}
+
 /// Any tags of two bits for the elements, four to a byte.
 pub(super) fn tags(input: &Input) -> Shifted<u8> {
     input.elements(input.len.div_ceil(4), |at| (input.word(at) ^ input.word(at) >> 13) as u8)

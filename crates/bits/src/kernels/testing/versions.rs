@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::input::{Input, Shifted};
-use crate::kernels::{CLASSES, Octaves, Ranks, changed, class_counts, class_ranks};
+use crate::kernels::{CLASSES, Octaves, class_ranks};
 
 /// Elements of this width before and after a change.
 pub(super) fn versions(input: &Input, width: usize) -> (Shifted<u8>, Shifted<u8>) {
@@ -23,29 +23,43 @@ pub(super) fn octaves(input: &Input) -> [Octaves; 6] {
     all.map(|(width, shift, last)| Octaves { width, shift, last })
 }
 
-/// Ranks of the elements that differ.
-pub(super) struct Ranked {
-    pub(super) sizes: [u32; CLASSES],
-    /// By class: the place after its last rank.
-    pub(super) next: [u32; CLASSES],
+/// Elements and those of them that change.
+pub(super) struct Changes {
+    pub(super) base: Shifted<u8>,
+    pub(super) positions: Vec<u32>,
+    /// The ranks of the changed elements in their order, and class by class.
     pub(super) ranks: Vec<u32>,
-    pub(super) places: Vec<u32>,
+    pub(super) sorted: Vec<u32>,
+    /// By class: where its ranks end in `sorted`.
+    pub(super) ends: [u32; CLASSES],
+    /// By class: its number of elements.
+    pub(super) sizes: [u32; CLASSES],
 }
 
-/// Ranks of the elements that differ, the elements before, and the bits of those that differ.
-pub(super) fn ranks(input: &Input, octaves: &Octaves) -> (Ranked, Shifted<u8>, Shifted<u64>) {
+/// Elements that change, with the ranks that the kernel gives them in two blocks.
+pub(super) fn changes(input: &Input, octaves: &Octaves) -> Changes {
     let (base, new) = versions(input, octaves.width);
-    let mut bits = input.elements(input.len.div_ceil(64), |_| 9u64);
-    let count = changed(octaves.width, &base, &new, &mut bits);
-    let each: Vec<u8> = (0..input.len)
-        .filter(|at| bits[at / 64] >> (at % 64) & 1 == 1)
-        .flat_map(|at| base[at * octaves.width..(at + 1) * octaves.width].to_vec())
-        .collect();
-    let sizes = class_counts(octaves, &each, &mut vec![0; count.div_ceil(64)]);
-    let next = core::array::from_fn(|class| sizes[..class].iter().sum());
-    let (mut ranks, mut places) = (vec![9; count], vec![9; count]);
-    let mut out = Ranks { next, ranks: &mut ranks, places: &mut places };
-    let sizes = class_ranks(octaves, &base, &bits, &mut out);
-    let next = out.next;
-    (Ranked { sizes, next, ranks, places }, base, bits)
+    let width = octaves.width;
+    let at = |position: usize| position * width..(position + 1) * width;
+    let positions = (0..input.len).filter(|&place| base[at(place)] != new[at(place)]);
+    let positions: Vec<u32> = positions.map(|position| position as u32).collect();
+    let (mut ranks, mut sizes) = (vec![9; positions.len()], [0; CLASSES]);
+    let half = input.len / 2;
+    let (first, second) = positions.split_at(positions.partition_point(|&p| (p as usize) < half));
+    let (start, end) = ranks.split_at_mut(first.len());
+    class_ranks(octaves, &base[..half * width], 0, first, &mut sizes, start);
+    class_ranks(octaves, &base[half * width..], half as u32, second, &mut sizes, end);
+    let classes = octaves.classes();
+    let class = |position: u32| {
+        let element =
+            base[at(position as usize)].iter().rfold(0, |all, &byte| all << 8 | u64::from(byte));
+        classes[usize::from(octaves.of(element))]
+    };
+    let mut order: Vec<usize> = (0..positions.len()).collect();
+    order.sort_by_key(|&place| class(positions[place]));
+    let sorted = order.iter().map(|&place| ranks[place]).collect();
+    let ends = core::array::from_fn(|end| {
+        positions.iter().filter(|&&position| usize::from(class(position)) <= end).count() as u32
+    });
+    Changes { base, positions, ranks, sorted, ends, sizes }
 }

@@ -3,4 +3,5 @@
 pub mod bf16;
 mod dense;
 pub mod fp16;
+pub mod lossless;
 pub mod none;
