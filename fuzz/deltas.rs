@@ -1,7 +1,7 @@
 //! Checks that must hold for any bytes that are staged as a delta. The fuzz target runs them on
 //! generated inputs, and `crates/delta/tests/corpus.rs` runs them on the corpus.
 
-use gradwire_delta::{Buffer, ElementType, Error, Mirror, Receiver, RunId, State, Tensor};
+use gradwire_delta::{Buffer, ElementType, Error, Mirror, Receiver, RunId, State, Survey, Tensor};
 
 /// The run and version of the model, so the weights need not be those of version 0.
 const RUN: RunId = RunId([7; 16]);
@@ -26,14 +26,15 @@ pub(crate) fn model() -> Mirror {
     Mirror::new(shapes.map(make)).expect("the tensors differ")
 }
 
-/// Stages the bytes, with correct checksums, over a model and over nothing. They must be refused
-/// and change nothing, or give the weights whose hash they state.
+/// Lists the records, and stages the bytes, with correct checksums, over a model and over nothing.
+/// They must be refused and change nothing, or give the weights whose hash they state.
 ///
 /// # Panics
 /// If that does not hold.
 pub(crate) fn stage(input: &[u8]) {
     let mut input = input.to_vec();
     correct_checksums(&mut input);
+    let _ = Survey::of(&input[..]);
     for base in [Mirror::default(), model()] {
         let receiver = Receiver::new(base, 1).expect("memory can be read");
         check(receiver.with_version(RUN, 0).with_max_bytes(MAX_BYTES), &input);

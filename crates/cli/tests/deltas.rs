@@ -131,6 +131,20 @@ fn folders_keep_their_files() {
 }
 
 #[test]
+fn a_bench_counts_changes_and_bytes() {
+    let bench = Bench::new();
+    checkpoint(&bench, "a.safetensors", 50_000, (100, 0));
+    checkpoint(&bench, "b.safetensors", 50_000, (100, 1));
+    bench.ok("delta a.safetensors b.safetensors -o d.gwd");
+    let rows = support::rows(&bench, "bench --delta a.safetensors b.safetensors --quick");
+    let portable: Vec<_> = rows.iter().map(|row| row["portable"].as_bool().unwrap()).collect();
+    assert_eq!(portable, [false, true]);
+    assert!(rows.iter().all(|row| row["changes"] == 500 && row["raw_bytes"] == 100_000));
+    // Files of one layout need no description.
+    assert_eq!(rows[0]["delta_bytes"], bench.read("d.gwd").len());
+}
+
+#[test]
 fn what_does_not_fit_is_refused_and_nothing_is_written() {
     let bench = Bench::new();
     for (name, add) in [("v0", 0), ("v1", 1), ("v2", 3)] {

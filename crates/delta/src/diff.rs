@@ -1,70 +1,22 @@
 //! Writes deltas and snapshots.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use crate::frame::{FrameWriter, Header, Kind, Share, Sink};
 use crate::hasher::TensorHasher;
 use crate::hashing::hash_of;
+use crate::options::{Absent, DiffOptions, Summary, Target};
 use crate::part::{Options, PART};
-use crate::pool::Pools;
-use crate::record::{self, Reference, SMALL, parts_in_record};
+use crate::pool::{Pool, Pools};
+use crate::record::{self, Reference, SMALL};
+use crate::segment::{Encoded, Segment, encode, segments};
 use crate::source::Nothing;
 use crate::workers::{Worker, Workers, run};
-use crate::{Error, RunId, Source, State, StateHash, Tensor};
+use crate::{Error, Source, State, StateHash, Tensor};
 
-/// The form of a part without changes: records leave its byte out.
-const SAME: u8 = 0;
 /// Bytes of elements that a thread takes from a batch, about.
 const BATCH: usize = 64 << 20;
-
-/// What becomes of tensors of the base that are not among the new ones.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Absent {
-    /// It is an error.
-    #[default]
-    Refuse,
-    /// They are unchanged.
-    Keep,
-    /// They are removed.
-    Remove,
-}
-
-/// How a delta is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DiffOptions {
-    /// Positions are coded without the base: more bytes, but deltas can be folded without it.
-    pub portable: bool,
-    /// What becomes of tensors of the base that are not among the new ones.
-    pub absent: Absent,
-    /// Which of the streams of an update this is, if several ranks hold shards.
-    pub share: Share,
-}
-
-impl Default for DiffOptions {
-    fn default() -> Self {
-        Self { portable: false, absent: Absent::Refuse, share: Share::WHOLE }
-    }
-}
-
-/// The name of the weights that a stream gives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Target {
-    /// The run of the trainer.
-    pub run: RunId,
-    /// The version.
-    pub version: u64,
-}
-
-/// What was written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Summary {
-    /// The weights that the stream gives, of this share alone.
-    pub state: State,
-    /// The number of records.
-    pub records: u64,
-    /// The number of bytes.
-    pub len: u64,
-}
 
 /// Writes the changes from `base`, which is `state`, to `new`.
 ///
@@ -108,28 +60,11 @@ pub(crate) struct Diff {
     named: bool,
     frames: FrameWriter,
     hash: StateHash,
-    /// Whether each tensor of the base was among the new ones.
+    /// Whether each tensor of the base was among the new ones, or is replaced by one.
     seen: Vec<bool>,
-    /// Name and first row of the new ones that the base does not have.
+    /// Name and first row of the new ones.
     added: BTreeSet<(String, u64)>,
     pools: Pools,
-}
-
-/// Consecutive parts of a tensor that one record holds.
-struct Segment {
-    new: usize,
-    base: Option<usize>,
-    hasher: TensorHasher,
-    first_part: usize,
-    parts: usize,
-}
-
-/// An encoded part.
-struct Encoded {
-    worker: usize,
-    start: usize,
-    end: usize,
-    change: StateHash,
 }
 
 impl Diff {
@@ -242,31 +177,29 @@ impl Diff {
         tensor: &Tensor,
         workers: &mut Workers,
     ) -> Result<Option<usize>, Error> {
+        let refuse = |reason| Err(Error::InvalidTensor { name: tensor.name().to_owned(), reason });
         if tensor.is_shard() && !self.named {
-            let reason = "it is a shard, but neither the base has shards nor the update shares";
-            return Err(Error::InvalidTensor { name: tensor.name().to_owned(), reason });
+            return refuse("it is a shard, but neither the base has shards nor the update shares");
         }
-        let twice = || Error::Twice { name: tensor.name().to_owned() };
-        match base.tensors().binary_search_by(|other| other.key().cmp(&tensor.key())) {
-            Ok(index) if self.seen[index] => Err(twice()),
-            Ok(index) => {
+        if !self.added.insert((tensor.name().to_owned(), tensor.rows().start)) {
+            return Err(Error::Twice { name: tensor.name().to_owned() });
+        }
+        let old = of_name(base.tensors(), tensor.name());
+        if let Some(index) = old.clone().find(|&index| base.tensors()[index] == *tensor) {
+            self.seen[index] = true;
+            return Ok(Some(index));
+        }
+        for index in old {
+            if base.tensors()[index].has_layout_of(tensor) {
+                return refuse("the base has other rows of it; start again with a snapshot");
+            }
+            if !self.seen[index] {
                 self.seen[index] = true;
-                let old = &base.tensors()[index];
-                if old.has_layout_of(tensor) && old.rows() == tensor.rows() {
-                    return Ok(Some(index));
-                }
                 self.hash -= hash_of(base, index, &mut workers.all[0].base)?;
-                self.hash += TensorHasher::new(tensor).existence();
-                Ok(None)
-            }
-            Err(_) => {
-                if !self.added.insert((tensor.name().to_owned(), tensor.rows().start)) {
-                    return Err(twice());
-                }
-                self.hash += TensorHasher::new(tensor).existence();
-                Ok(None)
             }
         }
+        self.hash += TensorHasher::new(tensor).existence();
+        Ok(None)
     }
 
     fn add_small(
@@ -296,7 +229,7 @@ impl Diff {
     fn write_pool(
         &mut self,
         base: &dyn Source,
-        pool: &crate::pool::Pool,
+        pool: &Pool,
         worker: &mut Worker,
         sink: &mut Sink<'_>,
     ) -> Result<(), Error> {
@@ -392,48 +325,9 @@ impl Diff {
     }
 }
 
-/// The records that a tensor needs.
-fn segments(tensor: &Tensor, new: usize, base: Option<usize>) -> impl Iterator<Item = Segment> {
-    let hasher = TensorHasher::new(tensor);
-    let (parts, most) = (tensor.elements().div_ceil(PART), parts_in_record(tensor.element()));
-    // An empty tensor has one record without parts.
-    (0..parts.max(1)).step_by(most).map(move |first_part| Segment {
-        new,
-        base,
-        hasher,
-        first_part,
-        parts: most.min(parts - first_part),
-    })
-}
-
-/// Encodes one part to the end of the worker's output.
-fn encode(
-    base: &dyn Source,
-    new: &dyn Source,
-    segment: &Segment,
-    part: usize,
-    options: Options,
-    worker: &mut Worker,
-) -> Result<Encoded, Error> {
-    let tensor = &new.tensors()[segment.new];
-    let (element, first) = (tensor.element(), part * PART);
-    let width = element.width();
-    let bytes = first * width..tensor.elements().min(first + PART) * width;
-    let Worker { coder, base: base_buffer, new: new_buffer, out } = worker;
-    let start = out.len();
-    let new = new.read(segment.new, bytes.clone(), new_buffer)?;
-    let Some(base_index) = segment.base else {
-        coder.encode(element, None, new, options, out);
-        let change = segment.hasher.content(first, new);
-        return Ok(Encoded { worker: 0, start, end: out.len(), change });
-    };
-    let old = base.read(base_index, bytes, base_buffer)?;
-    coder.encode(element, Some(old), new, options, out);
-    let mut change = StateHash::default();
-    if out[start..] == [SAME] {
-        out.truncate(start);
-    } else {
-        change = segment.hasher.difference(first, old, new, coder.changed_positions());
-    }
-    Ok(Encoded { worker: 0, start, end: out.len(), change })
+/// The numbers of the tensor, or of the shards, of this name.
+fn of_name(tensors: &[Tensor], name: &str) -> Range<usize> {
+    let start = tensors.partition_point(|tensor| tensor.name() < name);
+    let len = tensors[start..].partition_point(|tensor| tensor.name() == name);
+    start..start + len
 }

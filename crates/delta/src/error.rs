@@ -68,7 +68,7 @@ pub enum Error {
         /// The weights here.
         state: State,
         /// The newest weights of the folder.
-        latest: State,
+        latest: Box<State>,
         /// The target of the missing delta; all later ones are there.
         link: u64,
         /// The version of the newest snapshot.

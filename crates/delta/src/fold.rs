@@ -2,8 +2,9 @@
 
 use std::io::Read;
 
-use crate::diff::{Absent, DiffOptions, Summary, Target, write_delta};
+use crate::diff::write_delta;
 use crate::frame::{FrameReader, Sink};
+use crate::options::{Absent, DiffOptions, Summary, Target};
 use crate::workers::Workers;
 use crate::{Error, Mirror, Receiver, Source, State, Update};
 

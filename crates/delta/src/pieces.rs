@@ -51,8 +51,8 @@ impl Pieces {
         Self { all: Vec::new(), numbers: BTreeMap::new(), bytes: 0, passing: None }
     }
 
-    /// Pieces whose parts are [passed on](Self::passed) as soon as they are decoded; the pieces have
-    /// no elements in the end.
+    /// Pieces whose parts are [passed on](Self::passed) as soon as they are decoded; the pieces
+    /// have no elements in the end.
     pub(crate) fn passing() -> Self {
         Self { passing: Some(Vec::new()), ..Self::new() }
     }

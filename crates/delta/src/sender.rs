@@ -1,7 +1,8 @@
 //! The sending end.
 
-use crate::diff::{Diff, DiffOptions, Summary, Target, write_snapshot};
+use crate::diff::{Diff, write_snapshot};
 use crate::frame::Sink;
+use crate::options::{DiffOptions, Summary, Target};
 use crate::workers::Workers;
 use crate::{Error, Mirror, Receiver, RunId, Source, State, Update};
 

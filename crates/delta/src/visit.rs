@@ -35,8 +35,8 @@ pub(crate) trait Visitor {
     fn written(&mut self, tensor: &Tensor, first: usize, new: &[u8]) -> Result<(), Error>;
 }
 
-/// Decodes an update of the tensors `base`, whose state is `state`; returns the state of the result.
-/// If `state` is the result already, nothing is visited.
+/// Decodes an update of the tensors `base`, whose state is `state`; returns the state of the
+/// result. If `state` is the result already, nothing is visited.
 ///
 /// # Errors
 /// If the stream is damaged, truncated, or belongs to other weights; the errors of the visitor.

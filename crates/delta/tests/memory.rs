@@ -210,7 +210,7 @@ fn staging_again_reuses_memory() {
 #[test]
 fn an_update_shows_whole_new_tensors() {
     let old = model(1);
-    let mut new = step(&old, 1, 60);
+    let mut new = step(&old, 1, 5);
     new[0].1.clone_from(&old[0].1);
     let receiver = receiver(&old);
     let update = receiver.stage([&delta(&old, &new)[..]]).unwrap();
@@ -218,8 +218,8 @@ fn an_update_shows_whole_new_tensors() {
     assert!(!changed.contains(&0) && changed.len() > 3);
     assert_eq!(update.patched(), changed);
     let mut out = Buffer::default();
-    for index in 0..old.len() {
+    for (index, (_, bytes)) in new.iter().enumerate() {
         update.read_new(receiver.tensors(), index, &mut out).unwrap();
-        assert_eq!(out[..], new[index].1);
+        assert_eq!(out[..], bytes[..]);
     }
 }

@@ -18,7 +18,7 @@ fn random_tensor(name: &str, random: &mut Random) -> (Tensor, Vec<u8>) {
 }
 
 fn random_model(random: &mut Random) -> Model {
-    let names = ["a", "b", "b.c", "ö", "x\u{1b}", "zz"];
+    let names = ["a", "b", "b.c", "x\u{1b}", "zz", "ö"];
     let tensors = names.iter().filter_map(|name| {
         let tensor = random_tensor(name, random);
         (random.below(4) > 0).then_some(tensor)
@@ -60,7 +60,8 @@ proptest! {
             sender.commit().unwrap();
             prop_assert_eq!(apply(&mut receiver, link).unwrap(), sender.state());
             prop_assert!(has(&receiver, &new));
-            prop_assert!(receiver.stage([&link[..]]).unwrap().is_applied());
+            let again = receiver.stage([&link[..]]).unwrap();
+            prop_assert!(again.is_applied() || new == models[version - 1]);
             models.push(new);
         }
         let mut folded = Vec::new();

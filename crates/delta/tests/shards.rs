@@ -109,3 +109,36 @@ fn whole_tensors_do_not_fit_shards() {
         .diff(&mirror(&vec![(shard, vec![0; 8])]), &mut |_| Ok(()));
     assert!(matches!(alone, Err(Error::InvalidTensor { .. })), "{alone:?}");
 }
+
+#[test]
+fn ranks_reshape_and_add_tensors() {
+    let old = model(1);
+    let mut new = step(&old, 1, 40);
+    new[0].0 = tensor("embed", ElementType::F16, &[600, 50]);
+    new.push((tensor("zz", ElementType::U8, &[24, 8]), vec![5; 192]));
+    for ranks in [1, 3] {
+        let mut senders = senders(&old, ranks);
+        let streams = diffs(&mut senders, &new);
+        let mut receiver = receiver(&old);
+        let mut update = receiver.stage(streams.iter().map(|stream| &stream[..])).unwrap();
+        receiver.commit(&mut update).unwrap();
+        assert!(has(&receiver, &new), "{ranks} ranks");
+        for (rank, sender) in senders.iter_mut().enumerate() {
+            sender.commit().unwrap();
+            assert_eq!(content(sender.tensors()), shards(&new, rank as u64, ranks));
+        }
+    }
+}
+
+#[test]
+fn other_rows_of_a_tensor_are_refused() {
+    let rows = |rows: std::ops::Range<u64>| {
+        let bytes = vec![1; 2 * (rows.end - rows.start) as usize];
+        vec![(Tensor::shard("w", ElementType::U8, [32, 2], rows).unwrap(), bytes)]
+    };
+    for other in [rows(0..20), rows(16..32)] {
+        let mut sender = sender(&rows(0..16), DiffOptions::default(), 1);
+        let error = sender.diff(&mirror(&other), &mut |_| Ok(())).unwrap_err();
+        assert!(matches!(error, Error::InvalidTensor { .. }), "{error}");
+    }
+}

@@ -12,11 +12,13 @@ use crate::output;
 
 /// Apply deltas to a checkpoint, one after the other.
 ///
-/// The checksums of the old weights and of the result are verified; a delta that was applied already
-/// has no effect. With -o the result appears whole or not at all. With --in-place all new values of
-/// a delta are first written to a log beside the weights, gradwire.redo. If the process is killed,
-/// the weights are the old ones, or the next gradwire command that opens them completes the patch.
-/// Until then other programs may see a mixture, so do not load the weights while the log is there.
+/// The checksums of the old weights and of the result are verified; a delta that was applied
+/// already has no effect. With -o the result appears whole or not at all. With --in-place all new
+/// values of a delta are first written to a log beside the weights, gradwire.redo. If the process
+/// is killed, the weights are the old ones, or the next gradwire command that opens them completes
+/// the patch. Until then other programs may see a mixture, so do not load the weights while the log
+/// is there. Weights are read in blocks: memory is at most about 150 MiB for each thread, whatever
+/// the size of the model; a delta from standard input is kept in memory, too.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("result").required(true).args(["output", "in_place"]))]
 pub(crate) struct Patch {

@@ -11,8 +11,8 @@ use crate::output;
 
 /// Restore the checkpoint that `gradwire pack` compressed.
 ///
-/// Also takes a snapshot that a trainer published, which becomes one .safetensors file. The checksum
-/// of all weights is verified before the checkpoint gets its name.
+/// Also takes a snapshot that a trainer published, which becomes one .safetensors file. The
+/// checksum of all weights is verified before the checkpoint gets its name.
 #[derive(Debug, Args)]
 pub(crate) struct Unpack {
     /// The .gwd file to read; - for standard input

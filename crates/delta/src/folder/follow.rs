@@ -16,8 +16,8 @@ impl Folder {
     /// Weights that are the newest already stay as they are.
     ///
     /// # Errors
-    /// [`Error::NothingPublished`]; [`Error::NoChain`] with the missing link; the errors of `apply`.
-    /// The weights are then those of the last stream that was applied.
+    /// [`Error::NothingPublished`]; [`Error::NoChain`] with the missing link; the errors of
+    /// `apply`. The weights are then those of the last stream that was applied.
     pub(crate) fn lead(
         &self,
         mut state: State,
@@ -37,7 +37,7 @@ impl Folder {
             let way = way.map_err(|missing| Error::NoChain {
                 folder: path(),
                 state,
-                latest,
+                latest: latest.into(),
                 link: missing.link,
                 snapshot: missing.snapshot,
             })?;
@@ -53,7 +53,7 @@ impl Folder {
                     return Err(Error::NoChain {
                         folder: path(),
                         state: reached,
-                        latest,
+                        latest: latest.into(),
                         link: reached.version + 1,
                         snapshot: None,
                     });

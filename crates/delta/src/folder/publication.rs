@@ -42,13 +42,13 @@ impl Publication {
     }
 
     /// Checks the stream and makes it visible: syncs it, gives it its name, and then replaces the
-    /// file `latest` if the stream is a delta, or the first stream of the folder. Returns the newest
-    /// weights of the folder.
+    /// file `latest` if the stream is a delta, or the first stream of the folder. Returns the
+    /// newest weights of the folder.
     ///
     /// # Errors
-    /// A stream that is damaged or not complete. [`Error::OtherPublisher`] if a delta does not start
-    /// at the newest weights of the folder, or a snapshot does not hold them: another trainer has
-    /// published there. The folder then is as it was.
+    /// A stream that is damaged or not complete. [`Error::OtherPublisher`] if a delta does not
+    /// start at the newest weights of the folder, or a snapshot does not hold them: another trainer
+    /// has published there. The folder then is as it was.
     pub fn finish(self) -> Result<State, Error> {
         let Self { folder, file, _lock } = self;
         let (header, target) = checked(file.file())?;

@@ -151,6 +151,8 @@ fn a_trainer_that_crashed_before_it_published_resumes() {
     let mut publication = folder.begin().unwrap();
     io::Write::write_all(&mut publication, b"\x89GWD").unwrap();
     std::mem::forget(publication);
+    // A stream that was renamed, but not yet pointed to.
+    fs::write(folder.path().join("delta-0000000003-0000000004.gwd"), b"lost").unwrap();
     drop(trainer);
     let mut base = receiver(0);
     base.follow(&folder).unwrap();

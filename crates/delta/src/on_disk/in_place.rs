@@ -11,8 +11,8 @@ use crate::safetensors::Checkpoint;
 use crate::visit::{Elements, Visitor, visit};
 use crate::{Error, FrameReader, Source, State, Tensor, Workers, hashes};
 
-/// Applies deltas to the checkpoint at `path`, one after the other. A delta whose result the weights
-/// are already has no effect. Returns what the weights are then.
+/// Applies deltas to the checkpoint at `path`, one after the other. A delta whose result the
+/// weights are already has no effect. Returns what the weights are then.
 ///
 /// All new values of a delta are decoded, proven and written to a log beside the weights,
 /// `gradwire.redo`, before the first weight changes. If the process is killed, the weights are as

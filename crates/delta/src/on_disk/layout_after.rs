@@ -6,8 +6,8 @@ use crate::safetensors::{Checkpoint, Entry, Layout};
 use crate::survey::{Content, Name, Survey};
 use crate::{Error, Kind, Source, Tensor};
 
-/// The layout that the weights have after a delta: the one that the delta states, or the present one
-/// without removed tensors and with new ones in the last file.
+/// The layout that the weights have after a delta: the one that the delta states, or the present
+/// one without removed tensors and with new ones in the last file.
 ///
 /// # Errors
 /// A snapshot; a layout that lacks tensors or has others.

@@ -9,7 +9,9 @@ use crate::files::disk::faults::Failing;
 use crate::part::PART;
 use crate::safetensors::Checkpoint;
 use crate::safetensors::tests::{contents, file, folder};
-use crate::{Error, Workers};
+use crate::{
+    Absent, DiffOptions, ElementType, Error, Mirror, RunId, Sender, Slices, Tensor, Workers,
+};
 
 /// A folder for the files of a test.
 struct Place(tempfile::TempDir);
@@ -265,4 +267,45 @@ fn a_crash_at_any_operation_of_a_patch_in_place_leaves_an_old_or_a_new_file() {
     // Once it is new it stays new, and both happen.
     assert!(outcomes.is_sorted() && !outcomes[0] && *outcomes.last().unwrap());
     assert!(outcomes.len() > 8, "{outcomes:?}");
+}
+
+#[test]
+fn updates_of_a_trainer_patch_files() {
+    let place = Place::new();
+    folder(&place.at("a"));
+    let base = Mirror::copy_of(&Checkpoint::open(&place.at("a")).unwrap()).unwrap();
+    let options = DiffOptions { absent: Absent::Remove, ..DiffOptions::default() };
+    let mut sender = Sender::new(base, RunId([1; 16]), options, 1).unwrap();
+    let tensor = |name: &str, element, side| Tensor::new(name, element, [side]).unwrap();
+    // `a` changes, `b` has another shape, `c` is gone, `e` is new.
+    let tensors = [
+        (tensor("a", ElementType::F32, 1), &[9, 9, 9, 9][..]),
+        (tensor("b", ElementType::Bf16, 3), &[1, 2, 3, 4, 5, 6]),
+        (tensor("e", ElementType::U8, 2), &[7, 8]),
+    ];
+    let (mut update, mut snapshot) = (Vec::new(), Vec::new());
+    let new = Slices::new(tensors.clone()).unwrap();
+    sender
+        .diff(&new, &mut |frame| {
+            update.extend_from_slice(frame);
+            Ok(())
+        })
+        .unwrap();
+    sender.commit().unwrap();
+    sender
+        .snapshot(&mut |frame| {
+            snapshot.extend_from_slice(frame);
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(place.patch("a", &[&update], "b").unwrap(), sender.state());
+    let input = inputs(&[&snapshot]).remove(0);
+    unpack(&input, &place.at("c"), None, &mut Workers::new(1)).unwrap();
+    for name in ["b", "c"] {
+        let found = Mirror::copy_of(&Checkpoint::open(&place.at(name)).unwrap()).unwrap();
+        assert!(found.iter().eq(tensors.iter().map(|(tensor, bytes)| (tensor, *bytes))));
+    }
+    // What the header says besides stays.
+    let first = fs::read(place.at("b").join("m-1.safetensors")).unwrap();
+    assert!(String::from_utf8_lossy(&first).contains(r#""__metadata__":{"format":"pt"}"#));
 }

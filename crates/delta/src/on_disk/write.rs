@@ -1,6 +1,7 @@
 //! Writing deltas and snapshots of checkpoints on disk.
 
-use crate::diff::{Absent, Diff, DiffOptions};
+use crate::diff::Diff;
+use crate::options::{Absent, DiffOptions};
 use crate::safetensors::{Checkpoint, Layout};
 use crate::source::Nothing;
 use crate::{Error, RunId, Share, Sink, State, Summary, Target, Workers, hashes};
@@ -9,8 +10,8 @@ use crate::{Error, RunId, Share, Sink, State, Summary, Target, Workers, hashes};
 const LONGEST_LAYOUT: usize = 100 << 20;
 
 /// Writes the changes from checkpoint `old` to `new`, and the layout of the new files if it differs
-/// from that of the old ones. The run is named after the hash of `old`, so the same checkpoints give
-/// the same bytes; the versions are 0 and 1.
+/// from that of the old ones. The run is named after the hash of `old`, so the same checkpoints
+/// give the same bytes; the versions are 0 and 1.
 ///
 /// # Errors
 /// Files that cannot be read; the errors of the sink.
@@ -53,8 +54,8 @@ impl Pair<'_> {
     }
 }
 
-/// Writes all weights of a checkpoint, and the layout of its files: version 0 of a run that is named
-/// after their hash.
+/// Writes all weights of a checkpoint, and the layout of its files: version 0 of a run that is
+/// named after their hash.
 ///
 /// # Errors
 /// Files that cannot be read; the errors of the sink.

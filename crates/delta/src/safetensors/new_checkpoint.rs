@@ -8,8 +8,8 @@ use super::layout::Layout;
 use crate::files::disk::{Disk, System, folder_of};
 use crate::files::{FileError, NewFile, temporary_name};
 
-/// A checkpoint under a temporary name. Its weights are written in any order; they are zeros before.
-/// [`finish`](Self::finish) gives it its name; dropped before, it is removed.
+/// A checkpoint under a temporary name. Its weights are written in any order; they are zeros
+/// before. [`finish`](Self::finish) gives it its name; dropped before, it is removed.
 #[derive(Debug)]
 pub struct NewCheckpoint {
     weights: Checkpoint,
