@@ -2,8 +2,8 @@
 
 Both ends hold the same base weights. ``Sender.diff`` writes the changes to new ones,
 ``Receiver.stage`` proves them before a weight is written, and ``Folder`` passes them on through a
-shared disk. Weights are numpy arrays, PyTorch tensors, or safetensors files; every bit arrives as it
-was.
+shared disk. Weights are numpy arrays, PyTorch tensors, or safetensors files. Every bit arrives as
+it was.
 """
 
 from ._folder import Folder
