@@ -38,15 +38,22 @@ def checkpoint(seed=0):
 
 
 class Trainer:
-    """Weights in float32 that change a little at each step."""
+    """Weights in float32 of which each step changes a third of the tensors a little, so that an
+    engine gets some of the tensors that it fuses."""
 
     def __init__(self, start, seed=1):
         self.masters = {name: tensor.float() for name, tensor in start.items()}
-        self.draws = torch.Generator().manual_seed(seed)
+        self.draws, self.steps = torch.Generator().manual_seed(seed), 0
+
+    def changing(self):
+        """The names of tensors that the next step changes."""
+        return sorted(self.masters)[self.steps % 3 :: 3]
 
     def step(self):
-        for tensor in self.masters.values():
+        for name in self.changing():
+            tensor = self.masters[name]
             tensor += 2e-5 * torch.randn(tensor.shape, generator=self.draws)
+        self.steps += 1
 
     def weights(self):
         return {name: tensor.to(torch.bfloat16) for name, tensor in self.masters.items()}
@@ -311,8 +318,9 @@ class VerlManager:
 
     async def load(self, rollout, model, fails):
         """Loads buckets of three tensors, the last one when there are no more."""
-        bucket = []
+        bucket, self.received = [], []
         async for name, tensor in rollout.receive_weights():
+            self.received.append(name)
             bucket.append((name, tensor))
             if len(bucket) == 3:
                 model.load_weights(bucket)

@@ -118,7 +118,8 @@ def test_vllm_follows_a_folder(example, base, tmp_path):
 def test_vllm_takes_nan(example, base, tmp_path):
     receiver, folder = example("vllm_receiver"), str(tmp_path / "run")
     publisher, engine = Publisher(base, folder), engines.LLM(engines.checkpoint(), receiver.DeltaWorker)
-    publisher.trainer.masters["model.layers.0.k_proj.weight"][3, 5] = float("nan")
+    for name in publisher.trainer.changing():
+        publisher.trainer.masters[name].view(-1)[7] = float("nan")
     publisher.step()
     receiver.follow(engine.collective_rpc, base, folder)
     for model in engine.models:
@@ -256,8 +257,10 @@ def test_verl_ships_each_step(example, base, tmp_path):
     three_steps_a_missed_one_and_a_restart(
         step, follow, lambda: manager.start_rollout(start), lambda: manager.models, trainer.weights
     )
+    changing = trainer.changing()
     trainer.step()
     metrics = follow()
+    assert manager.received == changing
     assert 0 < metrics["checkpoint_engine/payload_mbytes"] < sum(one.nbytes for one in start.values()) / 2**20
 
 

@@ -183,7 +183,9 @@ def _own_rows(name: str, tensor: Any) -> Tuple[Any, List[int], Optional[Tuple[in
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     local_shape, offsets = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-    rows = (offsets[0], offsets[0] + local_shape[0]) if local_shape[0] else (0, 0)
+    # A rank without rows must not claim the first one, whose owner hashes the description.
+    start = offsets[0] if local_shape[0] else shape[0]
+    rows = (start, start + local_shape[0])
     return tensor.to_local(), shape, rows
 
 

@@ -1,0 +1,61 @@
+"""Runs the code of the guide to deltas of weights, and the shards that it describes."""
+
+import re
+import types
+from pathlib import Path
+
+import engines
+import torch
+from engines import assert_engine_has
+from safetensors.torch import save_file
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+
+import gradwire.delta as delta
+from world import ranks
+
+GUIDE = Path(__file__).parents[3] / "docs/weights.md"
+
+
+def test_the_code_of_the_guide_runs(tmp_path):
+    sending, receiving, sharded = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    save_file(engines.checkpoint(), tmp_path / "model.safetensors")
+    trainer = engines.Trainer(engines.checkpoint())
+    names = {
+        "model": types.SimpleNamespace(state_dict=trainer.weights),
+        "train": lambda model: trainer.step(),
+        "steps": 3,
+        "engine": engines.EngineModel(engines.checkpoint()),
+    }
+    code = (sending + receiving).replace("/models/base", str(tmp_path)).replace("/shared/run7", str(tmp_path / "run"))
+    exec(code, names)
+    assert_engine_has(names["engine"], trainer.weights())
+    exec(sharded, {**names, "delta": delta, "rank": 0, "ranks": 1})
+
+
+def old():
+    # Rows of 8 bytes, in uneven shards; and fewer rows than ranks.
+    draws = torch.Generator().manual_seed(3)
+    shapes = {"a": (7, 4), "b": (2, 8), "c": (64, 32)}
+    return {name: torch.randn(shape, generator=draws).to(torch.bfloat16) for name, shape in shapes.items()}
+
+
+def new():
+    return {name: torch.where(torch.arange(tensor.shape[-1]) % 3 == 0, 1.01 * tensor, tensor) for name, tensor in old().items()}
+
+
+def stream_of(rank, size):
+    mesh = init_device_mesh("cpu", (size,))
+    shards = lambda whole: {name: distribute_tensor(tensor, mesh, [Shard(0)]) for name, tensor in whole.items()}
+    sender = delta.Sender(shards(old()), share=(rank, size))
+    return b"".join(sender.diff(shards(new())))
+
+
+def test_ranks_send_their_own_rows():
+    streams = ranks(3, stream_of)
+    weights = old()
+    receiver = delta.Receiver(weights)
+    receiver.stage(*streams[::-1]).commit()
+    for name, tensor in new().items():
+        assert torch.equal(weights[name], tensor) and not torch.equal(tensor, old()[name])
+    assert receiver.version == 1
