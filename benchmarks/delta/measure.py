@@ -77,12 +77,12 @@ def measure(code, pair, quick):
             if message:
                 code.apply(tensor, message)
 
-    encode_memory, messages = peak(encode)
-    apply_memory, _ = peak(lambda: apply(messages))
+    encode_memory, (encoded, messages) = peak(lambda: timed(encode))
+    apply_memory, (applied, _) = peak(lambda: timed(lambda: apply(messages)))
     if any((tensor != right).any() for tensor, right in zip(base, new)):
         raise SystemExit("the decoded model differs")
-    times = []
-    while len(times) < (1 if quick else 3) or not quick and len(times) < 20 and sum(map(sum, times)) < 2:
+    times = [(timed(lambda: copy(old))[0], encoded, applied)]
+    while not quick and (len(times) < 3 or (len(times) < 20 and sum(map(sum, times)) < 2)):
         copied, _ = timed(lambda: copy(old))
         encoded, messages = timed(encode)
         applied, _ = timed(lambda: apply(messages))
@@ -152,17 +152,37 @@ def machine():
     return {"processor": model, "cores": os.cpu_count(), "load": os.getloadavg()[0], "date": time.strftime("%Y-%m-%d")}
 
 
-def main():
+def add(found, pair, arguments):
+    """Measures all codes on a pair; yields after each one."""
+    entry = found["pairs"].setdefault(pair, {"codes": {}})
+    entry["bounds"] = bounds.bounds(*pairs.paths(pair))
+    yield "entropy"
+    standard = CODES if pair in DENSE_PAIRS else peers.PEERS
+    for name in standard if arguments.codes is None else arguments.codes:
+        entry["codes"][name] = child(name, pair, arguments.core, arguments.quick)
+        yield name
+    if arguments.gradwire:
+        entry["codes"] |= gradwire(arguments.gradwire, pair, arguments.core)
+        if pair in DENSE_PAIRS:
+            entry["codes"] |= gradwire_pack(arguments.gradwire, pair, arguments.core)
+        yield "gradwire"
+
+
+def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results/weights"), help="the folder of the page")
     parser.add_argument("--core", type=int, default=0, help="the core that measures")
     parser.add_argument("--gradwire", help="the program; without it gradwire is not measured")
     parser.add_argument("--pairs", nargs="*", metavar="PAIR", default=pairs.NAMES, help="pairs instead of all")
-    parser.add_argument("--codes", nargs="*", metavar="CODE", help="codes instead of all")
+    parser.add_argument("--codes", nargs="*", metavar="CODE", help="codes of others instead of all")
     parser.add_argument("--quick", action="store_true", help="time everything once: for sizes")
     parser.add_argument("--table", action="store_true", help="measure nothing")
     parser.add_argument("--single", nargs=3, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main():
+    arguments = options()
     if arguments.single:
         return single(*arguments.single)
     file = arguments.out / "measured.json"
@@ -171,20 +191,10 @@ def main():
         if not pairs.made(pair):
             print(f"{pair}: not made; see pairs.py and grpo.py", file=sys.stderr)
             continue
-        entry = found["pairs"].setdefault(pair, {"codes": {}})
-        entry["bounds"] = bounds.bounds(*pairs.paths(pair))
-        standard = CODES if pair in DENSE_PAIRS else peers.PEERS
-        for name in standard if arguments.codes is None else arguments.codes:
-            entry["codes"][name] = child(name, pair, arguments.core, arguments.quick)
-            print(f"{pair}, {name}: {entry['codes'][name]}", file=sys.stderr, flush=True)
-        if arguments.gradwire:
-            ours = gradwire(arguments.gradwire, pair, arguments.core)
-            if pair in DENSE_PAIRS:
-                ours |= gradwire_pack(arguments.gradwire, pair, arguments.core)
-            entry["codes"] |= ours
-            print(f"{pair}, gradwire: {ours}", file=sys.stderr, flush=True)
-        found["machine"] = machine()
-        file.write_text(json.dumps(found, indent=1) + "\n")
+        for name in add(found, pair, arguments):
+            found["machine"] = machine()
+            file.write_text(json.dumps(found, indent=1) + "\n")
+            print(f"{pair}, {name}: {found['pairs'][pair]['codes'].get(name, 'done')}", file=sys.stderr, flush=True)
     tables.fill(arguments.out / "README.md", found)
 
 
