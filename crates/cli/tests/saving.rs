@@ -181,6 +181,7 @@ fn a_full_disk_costs_no_checkpoint_that_was_good() {
     let error = bench.read_text("full.txt");
     assert!(error.contains("run.state") && error.contains("No space left"), "{error}");
     assert_eq!(bench.read("names.txt"), b"filler\nrun.state\n");
-    let resumed: Vec<serde_json::Value> = serde_json::from_slice(&bench.read("resumed.json")).unwrap();
+    let resumed: Vec<serde_json::Value> =
+        serde_json::from_slice(&bench.read("resumed.json")).unwrap();
     assert_eq!(whole[0]["digest"], resumed[0]["digest"]);
 }
