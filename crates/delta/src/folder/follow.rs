@@ -4,102 +4,110 @@ use std::fs::File;
 use std::io::{self, BufReader};
 
 use super::{Folder, chain, contents};
+use crate::files::FileError;
 use crate::{Error, Receiver, State, Tensors, Update};
 
-/// How often a reader starts again after streams were pruned under its hands.
+/// How often a reader looks again after a stream was pruned before it was opened.
 const ATTEMPTS: usize = 5;
 
+/// What a folder has for some weights.
+enum Next {
+    /// They are the newest, and this is their name.
+    Newest(State),
+    /// The next stream on the way to the newest.
+    Stream(File),
+}
+
 impl Folder {
-    /// Leads weights to the newest version: by the links from theirs, or by a snapshot and links if
-    /// that is shorter, if links are missing, or if the weights are of another run. `state` says
-    /// what the weights are; `apply` stages and commits one stream, and returns what they are then.
-    /// Weights that are the newest already stay as they are.
-    ///
-    /// # Errors
-    /// [`Error::NothingPublished`]; [`Error::NoChain`] with the missing link; the errors of
-    /// `apply`. The weights are then those of the last stream that was applied.
-    pub(crate) fn lead(
-        &self,
-        mut state: State,
-        mut apply: impl FnMut(BufReader<File>) -> Result<State, Error>,
-    ) -> Result<State, Error> {
-        let mut by_links = true;
-        for attempt in 1.. {
-            let path = || self.path.clone();
-            let latest =
-                self.latest()?.ok_or_else(|| Error::NothingPublished { folder: path() })?;
+    /// Finds the way with the fewest bytes to the newest weights, by links or by a snapshot and
+    /// links, and opens its first stream. `by_links` is false if the links turned out to be of
+    /// other weights: then the way begins with a snapshot.
+    fn next(&self, state: State, by_links: bool) -> Result<Next, Error> {
+        let mut attempt = 1;
+        loop {
+            let nothing = || Error::NothingPublished { folder: self.path.clone() };
+            let latest = self.latest()?.ok_or_else(nothing)?;
             if state.hash == latest.hash {
-                return Ok(latest);
+                return Ok(Next::Newest(latest));
             }
-            let own = state.run.is_none_or(|run| Some(run) == latest.run) && by_links;
+            let own = state.run.is_none_or(|run| Some(run) == latest.run);
+            // The version of the newest with other bits: only a snapshot helps.
+            let by_links = by_links && own && state.version != latest.version;
             let items = contents::list(&self.path)?;
-            let way = chain::find(&items, own.then_some(state.version), latest.version);
-            let way = way.map_err(|missing| Error::NoChain {
-                folder: path(),
-                state,
-                latest: latest.into(),
-                link: missing.link,
-                snapshot: missing.snapshot,
-            })?;
-            match self.walk(&way, state, &mut apply) {
-                Ok(reached) if reached.hash == latest.hash => return Ok(latest),
-                // A stream was pruned, or the folder has gone on.
-                Ok(reached) if attempt < ATTEMPTS => state = reached,
-                // The links are of another base model: a snapshot may lead there.
-                Err(Error::WrongBase { .. } | Error::OtherRun { .. }) if by_links => {
-                    by_links = false
+            let way = chain::find(&items, by_links.then_some(state.version), latest.version);
+            let way = way
+                .map_err(|missing| self.no_chain(state, latest, missing.link, missing.snapshot))?;
+            let path = self.path.join(way[0].name());
+            match File::open(&path) {
+                Ok(file) => return Ok(Next::Stream(file)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound && attempt < ATTEMPTS => {
+                    attempt += 1;
                 }
-                Ok(reached) => {
-                    return Err(Error::NoChain {
-                        folder: path(),
-                        state: reached,
-                        latest: latest.into(),
-                        link: reached.version + 1,
-                        snapshot: None,
-                    });
-                }
-                Err(error) => return Err(error),
+                Err(error) => return Err(FileError::at(&path)(error).into()),
             }
         }
-        unreachable!("the last attempt returns")
     }
 
-    /// Applies streams one after the other; ends early if one is no longer there.
-    fn walk(
-        &self,
-        way: &[&contents::Item],
-        mut state: State,
-        apply: &mut impl FnMut(BufReader<File>) -> Result<State, Error>,
-    ) -> Result<State, Error> {
-        for item in way {
-            let path = self.path.join(item.name());
-            match File::open(&path) {
-                Ok(file) => state = apply(BufReader::with_capacity(1 << 20, file))?,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(state),
-                Err(error) => return Err(crate::files::FileError::at(&path)(error).into()),
-            }
-        }
-        Ok(state)
+    fn no_chain(&self, state: State, latest: State, link: u64, snapshot: Option<u64>) -> Error {
+        Error::NoChain { folder: self.path.clone(), state, latest: latest.into(), link, snapshot }
     }
 }
 
 impl<T: Tensors> Receiver<T> {
-    /// Brings the weights to the newest version of a folder: by the links from their version, or by
-    /// a snapshot and links, whichever has fewer bytes. A snapshot also helps weights of another
-    /// run or of another base, and weights whose links were pruned. A trainer that crashed between
-    /// writing and publishing an update follows its own folder, and then starts with
-    /// [`Sender::resume`](crate::Sender::resume).
+    /// Stages the next update on the way to the newest version of a folder: by the links from the
+    /// weights' version, or by a snapshot and links, whichever has fewer bytes. A snapshot also
+    /// helps weights of another run or of another base, and weights whose links were pruned.
+    /// Returns `false` if the weights are the newest.
     ///
     /// # Errors
     /// [`Error::NothingPublished`]; [`Error::NoChain`] with the missing link; streams that are
-    /// damaged. The weights are then those of the last stream that was applied.
+    /// damaged. The weights are as they were.
+    pub fn stage_next(&mut self, folder: &Folder, update: &mut Update) -> Result<bool, Error> {
+        match self.stage_step(folder, true, update) {
+            // The links are of another base model: a snapshot may lead to the newest version.
+            Err(Error::WrongBase { .. } | Error::OtherRun { .. }) => {}
+            other => return other,
+        }
+        let staged = self.stage_step(folder, false, update)?;
+        if let (true, Some(latest)) = (staged && update.is_applied(), folder.latest()?) {
+            // The weights are those of the snapshot, but the links after it are of others.
+            let state = self.state();
+            return Err(folder.no_chain(state, latest, state.version + 1, Some(state.version)));
+        }
+        Ok(staged)
+    }
+
+    fn stage_step(
+        &mut self,
+        folder: &Folder,
+        by_links: bool,
+        update: &mut Update,
+    ) -> Result<bool, Error> {
+        match folder.next(self.state(), by_links)? {
+            Next::Newest(latest) => {
+                self.name(latest);
+                Ok(false)
+            }
+            Next::Stream(file) => {
+                self.stage_into([BufReader::with_capacity(1 << 20, file)], update)?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Brings the weights to the newest version of a folder, stage by stage
+    /// ([`stage_next`](Self::stage_next)). A trainer that crashed between writing and publishing an
+    /// update follows its own folder, and then starts with
+    /// [`Sender::resume`](crate::Sender::resume).
+    ///
+    /// # Errors
+    /// As for [`stage_next`](Self::stage_next). The weights are then those of the last stream that
+    /// was applied.
     pub fn follow(&mut self, folder: &Folder) -> Result<State, Error> {
         let mut update = Update::default();
-        let reached = folder.lead(self.state(), |stream| {
-            self.stage_into([stream], &mut update)?;
-            self.commit(&mut update)
-        })?;
-        self.name(reached);
-        Ok(reached)
+        while self.stage_next(folder, &mut update)? {
+            self.commit(&mut update)?;
+        }
+        Ok(self.state())
     }
 }

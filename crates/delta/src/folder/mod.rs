@@ -11,7 +11,6 @@ mod follow;
 mod pointer;
 mod prune;
 mod publication;
-mod step;
 #[cfg(test)]
 mod tests;
 

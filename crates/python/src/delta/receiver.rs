@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gradwire_delta::{Receiver, Source, Tensor};
+use gradwire_delta::{Receiver, Source, Tensor, Update};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
@@ -76,10 +76,15 @@ impl DeltaReceiver {
 
     /// Stages the next update on the way to the newest version of a folder; `None` if the weights
     /// are the newest.
-    fn stage_next(&self, py: Python<'_>, folder: &DeltaFolder) -> PyResult<Option<DeltaUpdate>> {
-        let (receiver, folder) = (&self.receiver, &folder.0);
-        let update = errors::detached(py, move || Ok(receiver.stage_next(folder)?))?;
-        Ok(update.map(|update| DeltaUpdate::new(update, self.tensors.clone())))
+    fn stage_next(
+        &mut self,
+        py: Python<'_>,
+        folder: &DeltaFolder,
+    ) -> PyResult<Option<DeltaUpdate>> {
+        let (receiver, folder) = (&mut self.receiver, &folder.0);
+        let mut update = Update::default();
+        let staged = errors::detached(py, || Ok(receiver.stage_next(folder, &mut update)?))?;
+        Ok(staged.then(|| DeltaUpdate::new(update, self.tensors.clone())))
     }
 
     /// Writes a staged update.
