@@ -1,11 +1,13 @@
 """Trains with TRL's GRPOTrainer, and ships each step's weights to vLLM servers as a delta.
 
-    VLLM_SERVER_DEV_MODE=1 vllm serve BASE --worker-extension-cls vllm_receiver.DeltaWorker &
-    BASE=/models/base FOLDER=/shared/run7 accelerate launch my_training.py
+    export VLLM_SERVER_DEV_MODE=1
+    vllm serve /models/base --worker-extension-cls vllm_receiver.DeltaWorker &
+    accelerate launch training.py
 
-my_training.py calls `trl_trainer.use_deltas(base, folder)` before it makes the trainer:
+training.py calls use_deltas before it makes the trainer:
 
-    GRPOTrainer(base, ..., args=GRPOConfig(use_vllm=True, vllm_mode="server", ...))
+    trl_trainer.use_deltas("/models/base", "/shared/run7")
+    GRPOTrainer("/models/base", ..., args=GRPOConfig(use_vllm=True, vllm_mode="server", ...))
 
 TRL gathers the weights as always, but they reach the server by the folder, not by NCCL: trainer and
 server need no common network of GPUs. Written for TRL 1.16.0 and vLLM 0.33.0.
@@ -13,6 +15,7 @@ server need no common network of GPUs. Written for TRL 1.16.0 and vLLM 0.33.0.
 
 import torch
 import trl.generation.vllm_generation as generation
+import vllm_receiver
 from trl.generation.vllm_client import VLLMClient
 
 import gradwire.delta as delta
@@ -39,16 +42,11 @@ class DeltaClient(VLLMClient):
         frames = self.sender.diff((name, weights.to(torch.bfloat16)) for name, weights in named_params)
         self.published.publish(frames, keep=200, snapshot_every=50)
         self.sender.commit()
-        self.follow()
+        # A server that missed a version or restarted catches up.
+        vllm_receiver.follow(self.collective_rpc, self.base, self.folder)
 
-    def follow(self):
-        """Brings the server to the newest version; the receiver counts versions, so a server that
-        missed one or restarted catches up."""
-        while any(self.call("stage_weights", self.base, self.folder)):
-            self.call("commit_weights")
-
-    def call(self, method, *arguments):
-        body = {"method": method, "args": list(arguments)}
+    def collective_rpc(self, method, args=()):
+        body = {"method": method, "args": list(args)}
         return self._post(f"{self.base_url}/collective_rpc", json=body)["results"]
 
 

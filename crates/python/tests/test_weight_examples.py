@@ -33,7 +33,7 @@ def base(tmp_path):
 def example(monkeypatch, tmp_path):
     """Imports an example anew, with stand-ins for the packages that it imports."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    monkeypatch.setenv("GRADWIRE_STAGED", str(tmp_path / "staged.pt"))
+    monkeypatch.setenv("GRADWIRE_STAGED", str(tmp_path))
     patches = {name: getattr(engines, name) for name in ("CheckpointWeightPatch", "load_checkpoint_weight_patches")}
     stand_ins = [
         engines.module("vllm.model_executor.model_loader.checkpoint_weight_patch", **patches),
@@ -135,7 +135,8 @@ def test_a_vllm_worker_that_fails_is_written_again(example, base, tmp_path, monk
         with pytest.raises(ZeroDivisionError):
             receiver.follow(engine.collective_rpc, base, folder)
     assert_not(engine.models[1], publisher.trainer.weights())
-    engine.collective_rpc("commit_weights")
+    # The update is still staged.
+    engine.collective_rpc("commit_weights", args=([str(file) for file in tmp_path.glob("*/patches.pt")],))
     for model in engine.models:
         assert_engine_has(model, publisher.trainer.weights())
     publisher.step()
@@ -203,9 +204,8 @@ def test_a_missing_link_is_named_before_the_engine_is_touched(example, base, tmp
 
 
 def test_trl_ships_each_step(example, base, tmp_path, monkeypatch):
-    example("vllm_receiver")
+    worker = example("vllm_receiver").DeltaWorker
     trl, folder = example("trl_trainer"), str(tmp_path / "run")
-    worker = sys.modules["vllm_receiver"].DeltaWorker
     trainer = engines.Trainer(engines.checkpoint())
 
     def restart():
