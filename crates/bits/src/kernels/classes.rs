@@ -275,7 +275,7 @@ fn deposit<S: Simd>(simd: S, mut bits: u64, mut places: u64) -> u64 {
 
 #[cfg(target_arch = "x86_64")]
 fearless_simd::kernel!(
-    // AVX2: 3 times as fast as the loop.
+    // AVX-512 and AVX2: makes `class_places` 1.7 to 2.4 times as fast as the loop.
     #[inline]
     fn pdep(avx2: Avx2, bits: u64, places: u64) -> u64 {
         core::arch::x86_64::_pdep_u64(bits, places)

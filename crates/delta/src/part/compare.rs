@@ -11,8 +11,8 @@ use super::words::Word;
 /// Classes are chosen as soon as so many changes are known, or at the end of the part. From there
 /// on, elements are ranked while they are in the cache.
 const ENOUGH: usize = 2048;
-/// The form difference is used if more than this fraction of the elements changed; they are then
-/// not ranked.
+/// The form difference is used if this fraction of the elements changed; the rest need not be
+/// compared then.
 pub(super) const MANY: usize = 4;
 /// The elements of a sample that shows how many elements each octave has.
 const SAMPLE: usize = 1 << 14;
@@ -35,8 +35,8 @@ pub(super) struct Classes {
 }
 
 impl Coder {
-    /// Finds the changed elements, their old values, differences and ranks. `None` if nothing
-    /// changed.
+    /// Finds the changed elements, their old values, differences and ranks, or enough of them to see
+    /// that there are many. `None` if nothing changed.
     pub(super) fn compare(
         &mut self,
         width: usize,
@@ -57,10 +57,10 @@ impl Coder {
                 4 => self.compare_block::<u32>(pair, start..end),
                 _ => self.compare_block::<u64>(pair, start..end),
             }
-            let Some(octaves) = &mut classes.octaves else { continue };
-            if self.positions.len() >= pair.base.len() / width / MANY {
-                continue;
+            if self.positions.len() >= len / width / MANY {
+                break;
             }
+            let Some(octaves) = &mut classes.octaves else { continue };
             for &old in &self.olds[first..] {
                 classes.changes[usize::from(octaves.of(old))] += 1;
             }
