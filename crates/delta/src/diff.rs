@@ -425,6 +425,10 @@ fn encode(
         return Ok(Encoded { worker: 0, start, end: out.len(), change });
     };
     let old = base.read(base_index, bytes, base_buffer)?;
+    // Memory of the base itself: it is known that nothing changed.
+    if std::ptr::eq(old, new) {
+        return Ok(Encoded { worker: 0, start, end: start, change: StateHash::default() });
+    }
     let change = segment.hasher.difference(first, old, new);
     if old != new {
         coder.encode(element, Some(old), new, options, out);

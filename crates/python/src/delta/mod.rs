@@ -6,6 +6,7 @@
 mod folder;
 mod held;
 mod memory;
+mod new;
 mod receiver;
 mod sender;
 mod update;
