@@ -75,9 +75,16 @@ def pairs(weights: Weights) -> Iterator[Tuple[str, Any]]:
 
 def to_read(name: str, tensor: Any) -> Memory:
     """A tensor to be read: copied to main memory if it is on a device, and made contiguous."""
+    return on_host(in_place(name, tensor))
+
+
+def in_place(name: str, tensor: Any) -> Memory:
+    """A tensor where it is, made contiguous."""
     tensor, shape, rows = _own_rows(name, tensor)
     if is_torch(tensor):
-        tensor = _on_host(name, tensor.detach()).contiguous()
+        if tensor.device.type == "meta":
+            raise _core.ConfigError(f"'{name}' is on the meta device, without values; give a tensor with values")
+        tensor = tensor.detach().contiguous()
     else:
         import numpy
 
@@ -85,6 +92,22 @@ def to_read(name: str, tensor: Any) -> Memory:
         # A contiguous copy of a scalar has a dimension.
         tensor = tensor.reshape(shape) if rows is None else tensor
     return _memory(name, tensor, shape, rows)
+
+
+def on_host(memory: Memory) -> Memory:
+    """The tensor in main memory: a copy if it is on a device."""
+    if not is_torch(memory.owner) or memory.owner.device.type == "cpu":
+        return memory
+    copy = pinned(memory.owner).copy_(memory.owner)
+    return Memory((*memory.description[:4], copy.data_ptr()), copy)
+
+
+def pinned(tensor: Any) -> Any:
+    """New main memory for the values of a tensor. Copies from and to a GPU are several times faster
+    if it is pinned."""
+    import torch
+
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
 
 
 def to_write(name: str, tensor: Any) -> Memory:
@@ -185,18 +208,6 @@ def _own_rows(name: str, tensor: Any) -> Tuple[Any, List[int], Optional[Tuple[in
     local_shape, offsets = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
     rows = (offsets[0], offsets[0] + local_shape[0]) if local_shape[0] else (0, 0)
     return tensor.to_local(), shape, rows
-
-
-def _on_host(name: str, tensor: Any) -> Any:
-    if tensor.device.type == "meta":
-        raise _core.ConfigError(f"'{name}' is on the meta device, without values; give a tensor with values")
-    if tensor.device.type == "cpu":
-        return tensor
-    import torch
-
-    # Copies from a device are several times faster to pinned memory.
-    pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
-    return pinned.copy_(tensor)
 
 
 def _array(name: str, array: Any) -> Any:
