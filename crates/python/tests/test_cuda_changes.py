@@ -99,12 +99,12 @@ def on_device(weights):
 class Pair:
     """A sender that compares on the device, and one that compares on the host, of one run."""
 
-    def __init__(self, path, weights, **options):
+    def __init__(self, path, base, weights, **options):
         folder = delta.Folder(path)
         # The name of a run is random. Both go on with a run that is published.
-        folder.publish(delta.Sender(weights, **options).diff(weights))
+        folder.publish(delta.Sender(base, **options).diff(weights))
         self.found, self.expected = (
-            delta.Sender.resume(folder, weights, device_base=device_base, **options) for device_base in (True, False)
+            delta.Sender.resume(folder, base, device_base=device_base, **options) for device_base in (True, False)
         )
 
     def diff(self, weights):
@@ -127,9 +127,9 @@ class Pair:
 
 @pytest.mark.parametrize("options", [{}, {"threads": 3}, {"portable": True}])
 def test_streams_are_those_of_the_host(tmp_path, options):
-    weights = model()
-    pair = Pair(tmp_path, weights, **options)
-    receiver = delta.Receiver({name: tensor.clone() for name, tensor in weights.items()})
+    base, weights = model(), stepped(model(), 9)
+    pair = Pair(tmp_path, base, weights, **options)
+    receiver = delta.Receiver(base)
     receiver.follow(delta.Folder(tmp_path))
     for step in range(5):
         weights = stepped(weights, step)
@@ -140,8 +140,8 @@ def test_streams_are_those_of_the_host(tmp_path, options):
 
 
 def test_a_rollback_restores_the_base(tmp_path):
-    weights = model()
-    pair = Pair(tmp_path, weights)
+    weights = stepped(model(), 9)
+    pair = Pair(tmp_path, model(), weights)
     for step in range(4):
         new = stepped(weights, step)
         pair.diff(stepped(weights, 10 + step))
@@ -158,8 +158,8 @@ def test_a_rollback_restores_the_base(tmp_path):
 
 
 def test_tensors_come_go_change_shape_and_move(tmp_path):
-    weights = model()
-    pair = Pair(tmp_path, weights, absent="remove")
+    weights = stepped(model(), 9)
+    pair = Pair(tmp_path, model(), weights, absent="remove")
     first = stepped(weights, 1)
     second = dict(stepped(first, 2), many=first["many"].reshape(50, 400), new=torch.ones(9000))
     del second["bfloat16"]
@@ -193,12 +193,15 @@ def test_only_changes_are_copied_unless_they_are_many():
 
 
 def test_weights_that_are_not_contiguous_or_tied(tmp_path):
-    square = noise(10_000, torch.float32, 7).reshape(100, 100)
-    pair = Pair(tmp_path, {"a": square, "tied": square, "turned": square})
-    new = changed(square, 0.01, 8)
-    here, there = new, new.to(DEVICE)
-    found = pair.found.diff({"a": there, "tied": there, "turned": there.T})
-    assert b"".join(found) == b"".join(pair.expected.diff({"a": here, "tied": here, "turned": here.T}))
+    first = noise(10_000, torch.float32, 7).reshape(100, 100)
+    second, third = changed(first, 0.5, 8), changed(changed(first, 0.5, 8), 0.01, 9)
+
+    def weights(square):
+        return {"a": square, "tied": square, "turned": square.T}
+
+    pair = Pair(tmp_path, weights(first), weights(second))
+    found = b"".join(pair.found.diff(weights(third.to(DEVICE))))
+    assert found == b"".join(pair.expected.diff(weights(third)))
 
 
 def test_without_triton_the_error_says_so(monkeypatch):
