@@ -6,7 +6,7 @@
 mod folder;
 mod held;
 mod memory;
-mod new;
+mod new_weights;
 mod receiver;
 mod sender;
 mod update;

@@ -8,7 +8,7 @@ use super::described;
 use super::folder::DeltaFolder;
 use super::held::Base;
 use super::memory::Described;
-use super::new::{DescribedChanges, New};
+use super::new_weights::{DescribedChanges, NewWeights};
 use super::receiver::{Description, copy, description};
 use crate::buffer::Bytes;
 use crate::errors::{self, Failure};
@@ -89,7 +89,7 @@ impl DeltaSender {
         whole: Vec<Described>,
         changed: Vec<DescribedChanges>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let new = New::new(whole, changed)?;
+        let new = NewWeights::new(whole, changed)?;
         self.written(py, move |sender, sink| sender.add_patched(&new.patched()?, sink))
     }
 

@@ -14,7 +14,7 @@ use crate::errors::Failure;
 pub(super) struct DescribedChanges(Described, usize, Vec<usize>);
 
 /// New weights at addresses: whole tensors, and changes.
-pub(super) struct New {
+pub(super) struct NewWeights {
     whole: Vec<(Tensor, Bytes)>,
     changed: Vec<Changed>,
 }
@@ -26,7 +26,8 @@ struct Changed {
     values: Bytes,
 }
 
-impl New {
+impl NewWeights {
+    /// Takes tensors that are given whole, and others that are given by their changes.
     pub(super) fn new(
         whole: Vec<Described>,
         changed: Vec<DescribedChanges>,
@@ -37,6 +38,7 @@ impl New {
         })
     }
 
+    /// The weights as the sender takes them.
     pub(super) fn patched(&self) -> Result<Patched<'_>, Error> {
         let whole =
             self.whole.iter().map(|(tensor, bytes)| (tensor, NewElements::Whole(bytes.get())));
