@@ -4,6 +4,7 @@ streams are those of a sender that compares on the host."""
 import sys
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 
@@ -202,6 +203,29 @@ def test_weights_that_are_not_contiguous_or_tied(tmp_path):
     pair = Pair(tmp_path, weights(first), weights(second))
     found = b"".join(pair.found.diff(weights(third.to(DEVICE))))
     assert found == b"".join(pair.expected.diff(weights(third)))
+
+
+def test_memory_that_is_used_again_is_not_tied(tmp_path, monkeypatch):
+    # Each batch ends after one tensor, so the memory of a tensor is free when the next is made.
+    monkeypatch.setattr("gradwire.delta._sender.BATCH", 1)
+    old = torch.zeros(90, 100)
+    pair = Pair(tmp_path, {"old": old}, {"old": old + 1})
+    # Of names that the base does not have, only the first of the same memory is taken.
+    new = {f"layer.{number}": noise(9000, torch.float32, number).reshape(90, 100) for number in range(20)}
+    new["old"] = old
+    expected = b"".join(pair.expected.diff(new))
+    pair.expected.rollback()
+
+    # Tensors that end before the next, and tensors whose contiguous copies do.
+    def temporary():
+        return ((name, tensor.to(DEVICE, copy=True)) for name, tensor in new.items())
+
+    turned = {name: tensor.T.contiguous().T.to(DEVICE) for name, tensor in new.items()}
+    arrays = {name: numpy.asfortranarray(tensor.numpy()) for name, tensor in new.items()}
+    for weights in (temporary, lambda: turned, lambda: arrays):
+        for sender in (pair.found, pair.expected):
+            assert b"".join(sender.diff(weights())) == expected
+            sender.rollback()
 
 
 def test_without_triton_the_error_says_so(monkeypatch):

@@ -12,7 +12,7 @@ from .. import _core
 from .._arrays import is_torch
 from ..torch._staging import finish_current
 from ..torch.cuda.changes import Changes, ends_of, runs_on
-from ._weights import Memory, in_place, on_host, pinned
+from ._weights import Memory, on_host, pinned
 
 # If more than this share of a tensor changed, all of it is copied: positions and values of a
 # quarter of bfloat16 weights take three quarters of the bytes of all weights, and the host would
@@ -43,15 +43,6 @@ class DeviceBase:
         # The sender's tensors by key: their numbers, element types, shapes and rows.
         self._kept: Optional[Dict[_Key, Tuple[int, _core.DeltaDescription]]] = None
 
-    def to_read(self, name: str, tensor: Any) -> Memory:
-        """A new tensor: where it is if it can be compared there, else in main memory."""
-        memory = in_place(name, tensor)
-        if self._number(memory) is not None:
-            return memory
-        # The sender's tensor changes without the copy.
-        self._copies.pop(_key(memory), None)
-        return on_host(memory)
-
     def compare(self, batch: List[Memory]) -> Tuple[List[Memory], List[Changed]]:
         """Compares the tensors that can be compared on their devices. Returns the tensors that are
         whole in main memory, and the changes of the others."""
@@ -60,7 +51,9 @@ class DeviceBase:
         on_devices: Dict[torch.device, List[Memory]] = {}
         for memory in batch:
             if self._number(memory) is None:
-                whole.append(memory)
+                # The sender's tensor advances without the copy.
+                self._copies.pop(_key(memory), None)
+                whole.append(on_host(memory))
             else:
                 on_devices.setdefault(memory.owner.device, []).append(memory)
         for device, memories in on_devices.items():

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence, Tuple, Typ
 from .. import _core
 from .._arrays import whole_number
 from ._folder import Folder, Frames
-from ._weights import Base, Memory, Weights, once, pairs, path_of, to_read
+from ._weights import Base, Memory, Weights, in_place, on_host, once, pairs, path_of
 
 if TYPE_CHECKING:
-    from ._device import DeviceBase
+    from ._device import Changed, DeviceBase
 
 # Bytes of tensors that are coded at once, so that small ones share the threads.
 BATCH = 256 << 20
@@ -74,7 +74,8 @@ class Sender:
     ) -> None:
         path, memories = path_of(base), []
         if path is None:
-            memories = list(once(to_read(name, tensor) for name, tensor in pairs(base)))  # type: ignore[arg-type]
+            given = (in_place(name, tensor) for name, tensor in pairs(base))  # type: ignore[arg-type]
+            memories = [on_host(memory) for memory in once(given)]
         self._names: Sequence[str] = [memory.name for memory in memories]
         self._core = _core.DeltaSender(
             path if path is not None else [memory.description for memory in memories],
@@ -111,9 +112,8 @@ class Sender:
         self._core.begin()
         complete = False
         try:
-            read = to_read if self._devices is None else self._devices.to_read
-            for batch in _batches(once((read(name, tensor) for name, tensor in pairs(weights)), self._names)):
-                whole, changed = (batch, []) if self._devices is None else self._devices.compare(batch)
+            for batch in _batches(once((in_place(name, tensor) for name, tensor in pairs(weights)), self._names)):
+                whole, changed = self._compare(batch)
                 written = self._core.add([one.description for one in whole], [one.description for one in changed])
                 if written:
                     yield written
@@ -122,6 +122,11 @@ class Sender:
         finally:
             if not complete:
                 self.rollback()
+
+    def _compare(self, batch: List[Memory]) -> Tuple[List[Memory], List[Changed]]:
+        """The tensors of a batch in main memory, but of those that are compared on a device only
+        the changes."""
+        return ([on_host(memory) for memory in batch], []) if self._devices is None else self._devices.compare(batch)
 
     def snapshot(self) -> bytes:
         """All kept weights as a stream, for receivers that hold none or others."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+import weakref
+from typing import Any, Callable, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from .. import _core
 from .._arrays import is_torch
@@ -35,11 +36,17 @@ Base = Union[str, "os.PathLike[str]", Weights]
 Description = Tuple[str, str, List[int], Optional[Tuple[int, int]], int]
 
 
+def _gone() -> None:
+    """Refers to nothing."""
+
+
 class Memory(NamedTuple):
-    """A tensor in main memory, and what keeps its memory alive."""
+    """A tensor in memory, and what keeps its memory alive."""
 
     description: Description
     owner: Any
+    # Returns the tensor that the user gave, if it has the same memory and is still alive.
+    given: Callable[[], Any] = _gone
 
     @property
     def name(self) -> str:
@@ -73,25 +80,24 @@ def pairs(weights: Weights) -> Iterator[Tuple[str, Any]]:
         yield name, tensor
 
 
-def to_read(name: str, tensor: Any) -> Memory:
-    """A tensor to be read: copied to main memory if it is on a device, and made contiguous."""
-    return on_host(in_place(name, tensor))
-
-
 def in_place(name: str, tensor: Any) -> Memory:
-    """A tensor where it is, made contiguous."""
-    tensor, shape, rows = _own_rows(name, tensor)
-    if is_torch(tensor):
-        if tensor.device.type == "meta":
+    """A tensor to be read where it is, made contiguous."""
+    local, shape, rows = _own_rows(name, tensor)
+    if is_torch(local):
+        if local.device.type == "meta":
             raise _core.ConfigError(f"'{name}' is on the meta device, without values; give a tensor with values")
-        tensor = tensor.detach().contiguous()
+        contiguous, is_copy = local.detach().contiguous(), not local.is_contiguous()
     else:
         import numpy
 
-        tensor = numpy.ascontiguousarray(_array(name, tensor))
+        array = _array(name, local)
+        contiguous = numpy.ascontiguousarray(array)
+        is_copy = not isinstance(local, numpy.ndarray) or not array.flags["C_CONTIGUOUS"]
         # A contiguous copy of a scalar has a dimension.
-        tensor = tensor.reshape(shape) if rows is None else tensor
-    return _memory(name, tensor, shape, rows)
+        contiguous = contiguous.reshape(shape) if rows is None else contiguous
+    memory = _memory(name, contiguous, shape, rows)
+    # The memory of a copy is free again before the tensor is gone.
+    return memory if is_copy else memory._replace(given=weakref.ref(tensor))
 
 
 def on_host(memory: Memory) -> Memory:
@@ -99,7 +105,7 @@ def on_host(memory: Memory) -> Memory:
     if not is_torch(memory.owner) or memory.owner.device.type == "cpu":
         return memory
     copy = pinned(memory.owner).copy_(memory.owner)
-    return Memory((*memory.description[:4], copy.data_ptr()), copy)
+    return memory._replace(description=(*memory.description[:4], copy.data_ptr()), owner=copy)
 
 
 def pinned(tensor: Any) -> Any:
@@ -112,6 +118,7 @@ def pinned(tensor: Any) -> Any:
 
 def to_write(name: str, tensor: Any) -> Memory:
     """A tensor that a receiver writes to in place."""
+    given = tensor
     tensor, shape, rows = _own_rows(name, tensor)
     if is_torch(tensor):
         tensor = tensor.detach()
@@ -128,15 +135,18 @@ def to_write(name: str, tensor: Any) -> Memory:
             raise _core.ConfigError(f"'{name}' is read-only; give the receiver a copy")
     if not contiguous:
         raise _core.ConfigError(f"'{name}' is not contiguous, and the receiver writes in place; give it a contiguous copy")
-    return _memory(name, tensor, shape, rows)
+    return _memory(name, tensor, shape, rows)._replace(given=weakref.ref(given))
 
 
 def once(memories: Iterable[Memory], known: Sequence[str] = ()) -> Iterator[Memory]:
     """Leaves out further names of the same memory, except names in ``known``."""
     names, seen = set(known), {}
     for memory in memories:
-        first = seen.setdefault(memory.place, memory) if memory.size else memory
-        if first is memory or memory.name in names:
+        # The memory of a tensor that is gone may have been used again, for another one.
+        is_tied = memory.size > 0 and memory.place in seen and seen[memory.place]() is not None
+        if not is_tied:
+            seen[memory.place] = memory.given
+        if not is_tied or memory.name in names:
             yield memory
 
 
