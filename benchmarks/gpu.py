@@ -1,7 +1,7 @@
 """Measures gradwire on a GPU. First it checks whether kernels write the same messages, keep the
 same residuals and compute the same sums as the host. Then it measures their speed compared with a
-copy, and whole training steps of two processes on the GPU. Writes one JSON file, and ends within
-eight minutes.
+copy, the same for kernels that find changed weights, and whole training steps of two processes on
+the GPU. Writes one JSON file, and ends within eight minutes.
 
     python benchmarks/gpu.py --out results/gpu/NAME.json
     python benchmarks/gpu.py --table results/gpu/NAME.json
@@ -10,6 +10,7 @@ With TRITON_INTERPRET=1 and --small it runs on a CPU, to try the script; such ti
 """
 
 import argparse
+import itertools
 import json
 import os
 import queue
@@ -165,6 +166,59 @@ def speed(spec, elements, device, repeat):
         rates["torch"] = 4e-9 * elements / seconds_of(lambda: PEERS[spec](values), device, repeat)
     named = {f"{name}_gb_per_s": rate for name, rate in rates.items()}
     return {"spec": spec, "elements": elements, **named, "peak_bytes": peak}
+
+
+def weights(elements, dtype, share, device, repeat):
+    """The GB/s of new weights, of an integer type, for finding their changes, with a copy and with
+    PyTorch's own functions in the same minute for comparison, and whether the changes are those
+    that PyTorch finds."""
+    from gradwire.torch.cuda.changes import PART, Changes, ends_of
+
+    generator = torch.Generator(device).manual_seed(1)
+    old = torch.randint(0, 100, (elements,), dtype=dtype, device=device, generator=generator)
+    new = old ^ (torch.rand(elements, device=device, generator=generator) < share)
+
+    def find(base, weights):
+        changes = Changes(base, weights)
+        (ends,) = ends_of([changes])
+        return changes.advance(ends[-1])
+
+    def peer(base, weights):
+        # Of more elements PyTorch finds no positions.
+        halves = zip(range(0, elements, 1 << 30), base.split(1 << 30), weights.split(1 << 30))
+        positions = torch.cat([(one != other).nonzero().reshape(-1) + at for at, one, other in halves])
+        return positions, weights[positions]
+
+    base, (expected, expected_values) = old.clone(), peer(old, new)
+    positions, values = find(base, new)
+    same = torch.equal(positions, (expected % PART).int()) and torch.equal(values, expected_values) and torch.equal(base, new)
+    # The base advances, so the two versions alternate.
+    versions = itertools.cycle((old, new))
+    works = {"copy": lambda: new.clone(), "changes": lambda: find(base, next(versions)), "torch": lambda: peer(old, new)}
+    size = 1e-9 * elements * old.element_size()
+    rates = {f"{name}_gb_per_s": size / seconds_of(work, device, repeat) for name, work in works.items()}
+    return {"spec": "weights", "elements": elements, "dtype": str(dtype)[6:], "share": share, **rates, "same_changes": same}
+
+
+def shipping(elements, share, device, threads):
+    """The seconds of a whole stream of changed bfloat16 weights, compared on the host and on the
+    device."""
+    import gradwire.delta as delta
+
+    base = torch.randn(elements, generator=torch.Generator().manual_seed(1)).bfloat16()
+    found, streams = {}, []
+    for name, device_base in (("host", False), ("device", True)):
+        sender, new = delta.Sender({"w": base}, threads=threads, device_base=device_base), base.to(device, copy=True)
+        for step in range(2):
+            # In the first step the device gets its base.
+            chosen = torch.rand(elements, device=device, generator=torch.Generator(device).manual_seed(step)) < share
+            new.view(torch.int16)[chosen] ^= 1
+            start = time.perf_counter()
+            stream = b"".join(sender.diff({"w": new}))
+            found[f"{name}_{'first' if step == 0 else 'next'}_s"] = time.perf_counter() - start
+            sender.commit()
+        streams.append(len(stream))
+    return {"spec": "shipping", "elements": elements, "share": share, "threads": threads, **found, "same_changes": len(set(streams)) == 1}
 
 
 def kernel_times(spec, elements, count, device):
@@ -337,6 +391,10 @@ def table(path):
             one = rows.get((spec, elements), {})
             cells += [one.get(f"{name}_gb_per_s") for name in ("encode", "add", "torch")]
         print(f"| `{spec}` | " + " | ".join("–" if cell is None else f"{cell:.0f}" for cell in cells) + " |")
+    print("\n| changed weights | elements | type | find, GB/s | PyTorch | copy |\n|--:|--:|---|--:|--:|--:|")
+    for one in [one for one in report.get("weights", []) if one["spec"] == "weights" and "error" not in one]:
+        rates = " | ".join(f"{one[f'{name}_gb_per_s']:.0f}" for name in ("changes", "torch", "copy"))
+        print(f"| {100 * one['share']:g} % | {one['elements']} | {one['dtype']} | {rates} |")
     print("\n| compressor | where | 1 Gbit/s, s | no limit, s | bytes up, MB | GPU memory, GB |\n|---|---|--:|--:|--:|--:|")
     for one in [one for one in report["steps"] if "error" not in one]:
         times = " | ".join(f"{one[f'{link}_step_s']:.2f}" for link in LINKS)
@@ -350,7 +408,7 @@ def main():
     parser.add_argument("--out")
     parser.add_argument("--table", help="print the tables of this report, and measure nothing")
     parser.add_argument("--small", action="store_true", help="few elements, and a CPU where there is no GPU")
-    parser.add_argument("--only", choices=["messages", "speed", "steps", "warps"], help="one part; warps are only measured alone")
+    parser.add_argument("--only", choices=["messages", "speed", "weights", "steps", "warps"], help="one part; warps are only measured alone")
     parser.add_argument("--jobs", type=int, default=max(1, min(12, (os.cpu_count() or 1) - 2)), help="processes that compare messages")
     options = parser.parse_args()
     if options.table:
@@ -364,7 +422,7 @@ def main():
     # Whole steps get the last seconds, however long the earlier parts take.
     kept = LAST_SECONDS if options.only is None else 0
     name = torch.cuda.get_device_name() if device.type == "cuda" else "interpreter"
-    report = {"device": name, "torch": torch.__version__, "triton": triton.__version__, "messages": [], "speed": [], "steps": [], "left_out": []}
+    report = {"device": name, "torch": torch.__version__, "triton": triton.__version__, "messages": [], "speed": [], "weights": [], "steps": [], "left_out": []}
 
     def add(part, result):
         report[part].append(result)
@@ -379,6 +437,9 @@ def main():
     plan += [("messages", (compare, spec, large, torch.float32, device, 1)) for spec in LARGE]
     lengths = [5000] if small else [1 << 20, 25_000_000, 250_000_000]
     plan += [("speed", (speed, spec, n, device, 1 if small else 7)) for n in lengths for spec in SPECS]
+    plan += [("weights", (weights, n, torch.int16, share, device, 1 if small else 7)) for n in lengths for share in (0.001, 0.01, 0.1)]
+    plan += [("weights", (weights, 5003 if small else FAR, torch.uint8, 1e-4, device, 1))]
+    plan += [("weights", (shipping, 100_000 if small else 250_000_000, share, device, 1 if small else 8)) for share in (0.001, 0.01)]
     for part, work in [one for one in plan if options.only in (None, one[0])]:
         if clock.left() < kept:
             report["left_out"].append(f"{part} of {work[1]}")
@@ -408,9 +469,12 @@ def main():
         f"{name}: {len(compared)} comparisons; different: {differ}, {kept} residuals or velocities, {replicas} replicas, "
         f"{unlike} runs on device and host; {options.out}"
     )
-    failed = [f"{one['spec']}: {one['error']}" for part in ("messages", "speed", "steps") for one in report[part] if "error" in one]
+    failed = [f"{one['spec']}: {one['error']}" for part in ("messages", "speed", "weights", "steps") for one in report[part] if "error" in one]
     if failed:
         raise SystemExit(f"{len(failed)} did not run: {failed[0]}")
+    wrong = sum(not one["same_changes"] for one in report["weights"])
+    if wrong:
+        raise SystemExit(f"the changes of weights differ from PyTorch's in {wrong} comparisons")
     exact = sum(not one.get("same_message") for one in compared if one["spec"] in EXACT)
     if exact or replicas or unlike:
         raise SystemExit(f"different: {exact} messages of exact compressors, {replicas} replicas, {unlike} runs on device and host")

@@ -52,6 +52,11 @@ impl Mirror {
         Some(&self.buffers[index])
     }
 
+    /// The bytes of a tensor, by its number in [`Source::tensors`].
+    pub(crate) fn bytes(&self, tensor: usize) -> &[u8] {
+        &self.buffers[tensor]
+    }
+
     /// All tensors with their bytes, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Tensor, &[u8])> {
         self.tensors.iter().zip(self.buffers.iter().map(|buffer| &**buffer))

@@ -66,6 +66,10 @@ pub(crate) fn encode(
         return Ok(Encoded { worker: 0, start, end: out.len(), change });
     };
     let old = base.read(base_index, bytes, base_buffer)?;
+    // Memory of the base itself: it is known that nothing changed.
+    if std::ptr::eq(old, new) {
+        return Ok(Encoded { worker: 0, start, end: start, change: StateHash::default() });
+    }
     coder.encode(element, Some(old), new, options, out);
     let mut change = StateHash::default();
     if out[start..] == [SAME] {

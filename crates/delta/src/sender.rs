@@ -1,8 +1,11 @@
 //! The sending end.
 
+use std::io;
+
 use crate::diff::{Diff, write_snapshot};
 use crate::frame::Sink;
 use crate::options::{DiffOptions, Summary, Target};
+use crate::patched::Patched;
 use crate::workers::Workers;
 use crate::{Error, Mirror, Receiver, RunId, Source, State, Update};
 
@@ -99,10 +102,20 @@ impl Sender {
     pub fn add(&mut self, new: &dyn Source, sink: &mut Sink<'_>) -> Result<(), Error> {
         let Self { receiver, workers, open, stream, .. } = self;
         let diff = open.as_mut().ok_or(Error::NothingPending)?;
-        diff.add(receiver.tensors(), new, workers, &mut |frame| {
-            stream.extend_from_slice(frame);
-            sink(frame)
-        })
+        diff.add(receiver.tensors(), new, workers, &mut keeping(stream, sink))
+    }
+
+    /// As [`add`](Sender::add), for tensors of which some are known only by their changes. Gives the
+    /// same bytes.
+    ///
+    /// # Errors
+    /// As for [`add`](Sender::add), and if the kept weights lack a tensor that has changes, or have
+    /// it with another type, shape or rows.
+    pub fn add_patched(&mut self, new: &Patched<'_>, sink: &mut Sink<'_>) -> Result<(), Error> {
+        let Self { receiver, workers, open, stream, .. } = self;
+        let diff = open.as_mut().ok_or(Error::NothingPending)?;
+        let base = receiver.tensors();
+        diff.add(base, &new.over(base)?, workers, &mut keeping(stream, sink))
     }
 
     /// Ends the update.
@@ -112,10 +125,7 @@ impl Sender {
     pub fn finish(&mut self, sink: &mut Sink<'_>) -> Result<Summary, Error> {
         let diff = self.open.take().ok_or(Error::NothingPending)?;
         let Self { receiver, workers, stream, .. } = self;
-        let summary = diff.finish(receiver.tensors(), workers, &mut |frame| {
-            stream.extend_from_slice(frame);
-            sink(frame)
-        })?;
+        let summary = diff.finish(receiver.tensors(), workers, &mut keeping(stream, sink))?;
         self.is_complete = true;
         Ok(summary)
     }
@@ -150,5 +160,16 @@ impl Sender {
         let target = Target { run: self.run, version: self.state().version };
         let Self { receiver, workers, options, .. } = self;
         write_snapshot(receiver.tensors(), target, options.share, workers, sink)
+    }
+}
+
+/// A sink that also keeps the stream.
+fn keeping<'a>(
+    stream: &'a mut Vec<u8>,
+    sink: &'a mut Sink<'_>,
+) -> impl FnMut(&[u8]) -> io::Result<()> + 'a {
+    |frame| {
+        stream.extend_from_slice(frame);
+        sink(frame)
     }
 }

@@ -18,6 +18,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
+from gradwire.torch.cuda.changes import Changes
 from kernels import Device, tensors
 
 NVIDIA, AMD = GPUTarget("cuda", 90, 32), GPUTarget("hip", "gfx942", 64)
@@ -56,4 +57,7 @@ for number, spec in enumerate(sys.argv[1:]):
         forms = device.encode(0, device.bucket(values, dtype))
         device.add(0, 1, forms, 0.5, torch.zeros(device.size))
         device.aggregate(torch.zeros(device.size))
+both = True
+for dtype in (torch.uint8, torch.int16, torch.int32, torch.int64):
+    Changes(torch.zeros(5000, dtype=dtype), torch.zeros(5000, dtype=dtype)).advance(3)
 print(f"{len(compiled)} kernels compiled")

@@ -15,6 +15,42 @@ use crate::errors::Failure;
 #[derive(FromPyObject)]
 pub(super) struct Described(String, String, Vec<u64>, Option<(u64, u64)>, usize);
 
+impl Described {
+    fn tensor(self) -> Result<Tensor, Failure> {
+        let Self(name, element, shape, rows, _) = self;
+        let element = ElementType::from_name(&element).ok_or_else(|| {
+            Failure::config(format!(
+                "tensor {name:?} has elements of type {element}, which deltas do not know"
+            ))
+        })?;
+        Ok(match rows {
+            None => Tensor::new(name, element, shape)?,
+            Some((start, end)) => Tensor::shard(name, element, shape, start..end)?,
+        })
+    }
+
+    /// The tensor and its bytes.
+    pub(super) fn whole(self) -> Result<(Tensor, Bytes), Failure> {
+        let address = self.4;
+        let tensor = self.tensor()?;
+        let bytes = Bytes::new(address, tensor.byte_len());
+        Ok((tensor, bytes))
+    }
+
+    /// The tensor, and the bytes of some of its elements.
+    pub(super) fn some(self, elements: usize) -> Result<(Tensor, Bytes), Failure> {
+        let address = self.4;
+        let tensor = self.tensor()?;
+        if elements > tensor.elements() {
+            let name = tensor.name();
+            let message = format!("tensor {name:?} cannot have {elements} changed elements");
+            return Err(Failure::config(message));
+        }
+        let bytes = Bytes::new(address, elements * tensor.element().width());
+        Ok((tensor, bytes))
+    }
+}
+
 /// Tensors at addresses, in order of their names.
 #[derive(Debug)]
 pub(super) struct Memory {
@@ -27,7 +63,7 @@ impl Memory {
     pub(super) fn new(all: Vec<Described>) -> Result<Self, Failure> {
         let (tensors, bytes) = all
             .into_iter()
-            .map(tensor)
+            .map(Described::whole)
             .collect::<Result<Vec<_>, _>>()?
             .into_iter()
             .unzip::<_, _, Vec<_>, Vec<_>>();
@@ -37,22 +73,6 @@ impl Memory {
             bytes: order.iter().map(|&at| bytes[at]).collect(),
         })
     }
-}
-
-fn tensor(
-    Described(name, element, shape, rows, address): Described,
-) -> Result<(Tensor, Bytes), Failure> {
-    let element = ElementType::from_name(&element).ok_or_else(|| {
-        Failure::config(format!(
-            "tensor {name:?} has elements of type {element}, which deltas do not know"
-        ))
-    })?;
-    let tensor = match rows {
-        None => Tensor::new(name, element, shape)?,
-        Some((start, end)) => Tensor::shard(name, element, shape, start..end)?,
-    };
-    let bytes = Bytes::new(address, tensor.byte_len());
-    Ok((tensor, bytes))
 }
 
 impl Source for Memory {

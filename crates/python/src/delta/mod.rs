@@ -6,6 +6,7 @@
 mod folder;
 mod held;
 mod memory;
+mod new_weights;
 mod receiver;
 mod sender;
 mod update;

@@ -113,7 +113,7 @@ impl DeltaReceiver {
 }
 
 /// Copies a tensor, block by block.
-pub(super) fn copy(held: &Held, tensor: usize, out: &mut [u8]) -> Result<(), Failure> {
+pub(super) fn copy(held: &dyn Source, tensor: usize, out: &mut [u8]) -> Result<(), Failure> {
     let mut scratch = gradwire_delta::Buffer::default();
     for (at, block) in out.chunks_mut(1 << 22).enumerate() {
         let start = at << 22;

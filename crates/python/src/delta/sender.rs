@@ -1,13 +1,16 @@
 //! The sending end.
 
-use gradwire_delta::{Absent, DiffOptions, Receiver, Sender, Share};
+use gradwire_delta::{Absent, DiffOptions, Receiver, Sender, Share, Source, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::described;
 use super::folder::DeltaFolder;
 use super::held::Base;
-use super::memory::{Described, Memory};
+use super::memory::Described;
+use super::new_weights::{DescribedChanges, NewWeights};
+use super::receiver::{Description, copy, description};
+use crate::buffer::Bytes;
 use crate::errors::{self, Failure};
 
 /// Keeps the weights that receivers hold, and writes the changes to new ones.
@@ -64,10 +67,30 @@ impl DeltaSender {
         Ok(self.0.begin().map_err(Failure::from)?)
     }
 
-    /// Writes some tensors of the new weights; returns the bytes that are ready to be sent.
-    fn add<'py>(&mut self, py: Python<'py>, new: Vec<Described>) -> PyResult<Bound<'py, PyBytes>> {
-        let new = Memory::new(new)?;
-        self.written(py, move |sender, sink| sender.add(&new, sink))
+    /// The kept tensors, in order of their names.
+    fn tensors(&self) -> Vec<Description> {
+        self.0.tensors().tensors().iter().map(description).collect()
+    }
+
+    /// Copies a kept tensor to an address with room for all of it.
+    fn copy(&self, py: Python<'_>, tensor: usize, address: usize) -> PyResult<()> {
+        let kept = self.0.tensors();
+        let len = kept.tensors().get(tensor).map(Tensor::byte_len);
+        let missing = || Failure::config(format!("the sender has no tensor {tensor}"));
+        let mut out = Bytes::new(address, len.ok_or_else(missing)?);
+        Ok(errors::detached(py, move || copy(kept, tensor, out.get_mut()))?)
+    }
+
+    /// Writes some tensors of the new weights, given whole or by their changes; returns the bytes
+    /// that are ready to be sent.
+    fn add<'py>(
+        &mut self,
+        py: Python<'py>,
+        whole: Vec<Described>,
+        changed: Vec<DescribedChanges>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let new = NewWeights::new(whole, changed)?;
+        self.written(py, move |sender, sink| sender.add_patched(&new.patched()?, sink))
     }
 
     /// Ends the update; returns the last bytes.

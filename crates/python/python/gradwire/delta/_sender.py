@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence, Tuple, Type
 
 from .. import _core
 from .._arrays import whole_number
 from ._folder import Folder, Frames
-from ._weights import Base, Memory, Weights, once, pairs, path_of, to_read
+from ._weights import Base, Memory, Weights, in_place, on_host, once, pairs, path_of
+
+if TYPE_CHECKING:
+    from ._device import Changed, DeviceBase
 
 # Bytes of tensors that are coded at once, so that small ones share the threads.
 BATCH = 256 << 20
@@ -25,6 +28,11 @@ class Sender:
         absent: what becomes of tensors of the base that ``diff`` is not given: ``"refuse"``,
             ``"keep"`` or ``"remove"``.
         share: the number of this rank and the number of ranks, if each rank sends its own rows.
+        device_base: whether tensors that ``diff`` is given on a GPU are compared there, with a copy
+            of the kept weights on the same GPU. So the GPU needs memory for the weights once more,
+            but only positions and values of changes are copied to main memory. The copy is made
+            when ``diff`` first gets a tensor, and again after ``rollback()``. A tensor of which
+            more than a quarter changed is copied whole. The stream is the same.
     """
 
     def __init__(
@@ -35,8 +43,11 @@ class Sender:
         portable: bool = False,
         absent: str = "refuse",
         share: Tuple[int, int] = (0, 1),
+        device_base: bool = False,
     ) -> None:
+        comparer = _comparer(device_base)
         self._start(None, base, threads, portable, absent, share)
+        self._devices = comparer and comparer(self._core)
 
     @classmethod
     def resume(
@@ -48,11 +59,14 @@ class Sender:
         portable: bool = False,
         absent: str = "refuse",
         share: Tuple[int, int] = (0, 1),
+        device_base: bool = False,
     ) -> Sender:
         """Continues a run, for example after a crash: starts from the newest version that the
         folder has, or from ``base`` if nothing is published yet. Other arguments are as above."""
+        comparer = _comparer(device_base)
         sender = cls.__new__(cls)
         sender._start(folder, base, threads, portable, absent, share)
+        sender._devices = comparer and comparer(sender._core)
         return sender
 
     def _start(
@@ -60,7 +74,8 @@ class Sender:
     ) -> None:
         path, memories = path_of(base), []
         if path is None:
-            memories = list(once(to_read(name, tensor) for name, tensor in pairs(base)))  # type: ignore[arg-type]
+            given = (in_place(name, tensor) for name, tensor in pairs(base))  # type: ignore[arg-type]
+            memories = [on_host(memory) for memory in once(given)]
         self._names: Sequence[str] = [memory.name for memory in memories]
         self._core = _core.DeltaSender(
             path if path is not None else [memory.description for memory in memories],
@@ -97,15 +112,21 @@ class Sender:
         self._core.begin()
         complete = False
         try:
-            for batch in _batches(once((to_read(name, tensor) for name, tensor in pairs(weights)), self._names)):
-                written = self._core.add([memory.description for memory in batch])
+            for batch in _batches(once((in_place(name, tensor) for name, tensor in pairs(weights)), self._names)):
+                whole, changed = self._compare(batch)
+                written = self._core.add([one.description for one in whole], [one.description for one in changed])
                 if written:
                     yield written
             yield self._core.finish()
             complete = True
         finally:
             if not complete:
-                self._core.rollback()
+                self.rollback()
+
+    def _compare(self, batch: List[Memory]) -> Tuple[List[Memory], List[Changed]]:
+        """The tensors of a batch in main memory, but of those that are compared on a device only
+        the changes."""
+        return ([on_host(memory) for memory in batch], []) if self._devices is None else self._devices.compare(batch)
 
     def snapshot(self) -> bytes:
         """All kept weights as a stream, for receivers that hold none or others."""
@@ -114,10 +135,25 @@ class Sender:
     def commit(self) -> None:
         """Advances the kept weights by the written changes: the receivers have them, or will."""
         self._core.commit()
+        if self._devices is not None:
+            self._devices.commit()
 
     def rollback(self) -> None:
         """Forgets the written changes."""
         self._core.rollback()
+        if self._devices is not None:
+            self._devices.rollback()
+
+
+def _comparer(device_base: bool) -> Optional[Type[DeviceBase]]:
+    """What compares tensors on their devices, if that is wanted."""
+    if not device_base:
+        return None
+    try:
+        from ._device import DeviceBase
+    except ImportError as error:
+        raise _core.ConfigError(f"device_base=True needs PyTorch and Triton: {error}") from None
+    return DeviceBase
 
 
 def _batches(memories: Iterator[Memory]) -> Iterator[List[Memory]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+import weakref
+from typing import Any, Callable, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from .. import _core
 from .._arrays import is_torch
@@ -35,11 +36,17 @@ Base = Union[str, "os.PathLike[str]", Weights]
 Description = Tuple[str, str, List[int], Optional[Tuple[int, int]], int]
 
 
+def _gone() -> None:
+    """Refers to nothing."""
+
+
 class Memory(NamedTuple):
-    """A tensor in main memory, and what keeps its memory alive."""
+    """A tensor in memory, and what keeps its memory alive."""
 
     description: Description
     owner: Any
+    # Returns the tensor that the user gave, if it has the same memory and is still alive.
+    given: Callable[[], Any] = _gone
 
     @property
     def name(self) -> str:
@@ -73,22 +80,45 @@ def pairs(weights: Weights) -> Iterator[Tuple[str, Any]]:
         yield name, tensor
 
 
-def to_read(name: str, tensor: Any) -> Memory:
-    """A tensor to be read: copied to main memory if it is on a device, and made contiguous."""
-    tensor, shape, rows = _own_rows(name, tensor)
-    if is_torch(tensor):
-        tensor = _on_host(name, tensor.detach()).contiguous()
+def in_place(name: str, tensor: Any) -> Memory:
+    """A tensor to be read where it is, made contiguous."""
+    local, shape, rows = _own_rows(name, tensor)
+    if is_torch(local):
+        if local.device.type == "meta":
+            raise _core.ConfigError(f"'{name}' is on the meta device, without values; give a tensor with values")
+        contiguous, is_copy = local.detach().contiguous(), not local.is_contiguous()
     else:
         import numpy
 
-        tensor = numpy.ascontiguousarray(_array(name, tensor))
+        array = _array(name, local)
+        contiguous = numpy.ascontiguousarray(array)
+        is_copy = not isinstance(local, numpy.ndarray) or not array.flags["C_CONTIGUOUS"]
         # A contiguous copy of a scalar has a dimension.
-        tensor = tensor.reshape(shape) if rows is None else tensor
-    return _memory(name, tensor, shape, rows)
+        contiguous = contiguous.reshape(shape) if rows is None else contiguous
+    memory = _memory(name, contiguous, shape, rows)
+    # The memory of a copy is free again before the tensor is gone.
+    return memory if is_copy else memory._replace(given=weakref.ref(tensor))
+
+
+def on_host(memory: Memory) -> Memory:
+    """The tensor in main memory: a copy if it is on a device."""
+    if not is_torch(memory.owner) or memory.owner.device.type == "cpu":
+        return memory
+    copy = pinned(memory.owner).copy_(memory.owner)
+    return memory._replace(description=(*memory.description[:4], copy.data_ptr()), owner=copy)
+
+
+def pinned(tensor: Any) -> Any:
+    """New main memory for the values of a tensor. Copies from and to a GPU are several times faster
+    if it is pinned."""
+    import torch
+
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
 
 
 def to_write(name: str, tensor: Any) -> Memory:
     """A tensor that a receiver writes to in place."""
+    given = tensor
     tensor, shape, rows = _own_rows(name, tensor)
     if is_torch(tensor):
         tensor = tensor.detach()
@@ -105,15 +135,18 @@ def to_write(name: str, tensor: Any) -> Memory:
             raise _core.ConfigError(f"'{name}' is read-only; give the receiver a copy")
     if not contiguous:
         raise _core.ConfigError(f"'{name}' is not contiguous, and the receiver writes in place; give it a contiguous copy")
-    return _memory(name, tensor, shape, rows)
+    return _memory(name, tensor, shape, rows)._replace(given=weakref.ref(given))
 
 
 def once(memories: Iterable[Memory], known: Sequence[str] = ()) -> Iterator[Memory]:
     """Leaves out further names of the same memory, except names in ``known``."""
     names, seen = set(known), {}
     for memory in memories:
-        first = seen.setdefault(memory.place, memory) if memory.size else memory
-        if first is memory or memory.name in names:
+        # The memory of a tensor that is gone may have been used again, for another one.
+        is_tied = memory.size > 0 and memory.place in seen and seen[memory.place]() is not None
+        if not is_tied:
+            seen[memory.place] = memory.given
+        if not is_tied or memory.name in names:
             yield memory
 
 
@@ -187,18 +220,6 @@ def _own_rows(name: str, tensor: Any) -> Tuple[Any, List[int], Optional[Tuple[in
     start = offsets[0] if local_shape[0] else shape[0]
     rows = (start, start + local_shape[0])
     return tensor.to_local(), shape, rows
-
-
-def _on_host(name: str, tensor: Any) -> Any:
-    if tensor.device.type == "meta":
-        raise _core.ConfigError(f"'{name}' is on the meta device, without values; give a tensor with values")
-    if tensor.device.type == "cpu":
-        return tensor
-    import torch
-
-    # Copies from a device are several times faster to pinned memory.
-    pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
-    return pinned.copy_(tensor)
 
 
 def _array(name: str, array: Any) -> Any:

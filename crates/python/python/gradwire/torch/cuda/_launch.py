@@ -17,7 +17,7 @@ from ._batch import Batch
 BLOCK = 4096
 
 # Triton's interpreter never fuses, and takes no options of the compiler.
-_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 # With Triton's default of 4 warps each thread processes 32 elements of a block and needs up to 255
 # registers. Then few warps fit on a multiprocessor, and they cannot hide the latency of memory.
 # Measured on an H200: results/gpu.
@@ -37,7 +37,7 @@ _LAUNCHES = Lock()
 def run(kernel: Any, grid: Tuple[int, ...], *arguments: Any, warps: int = 4, **constants: Any) -> None:
     """Runs the programs of a grid, each on ``warps`` warps of threads; none if a length of the grid
     is 0."""
-    options = {} if _INTERPRETED else {"enable_fp_fusion": False, "num_warps": warps}
+    options = {} if INTERPRETED else {"enable_fp_fusion": False, "num_warps": warps}
     if all(grid):
         with _LAUNCHES:
             kernel[grid](*arguments, **constants, **options)
