@@ -167,6 +167,22 @@ impl FrameWriter {
         self.pass(sink)
     }
 
+    /// Writes the payload of a frame of another stream. Its records are not counted.
+    pub(crate) fn copy(&mut self, payload: &[u8], sink: &mut Sink<'_>) -> io::Result<()> {
+        if self.len == 0 {
+            self.pass(sink)?;
+        }
+        self.frame.extend_from_slice(&[0; PREFIX]);
+        self.frame.extend_from_slice(payload);
+        seal(RECORDS, &mut self.frame);
+        self.pass(sink)
+    }
+
+    /// Counts records that [`copy`](Self::copy) wrote.
+    pub(crate) fn count(&mut self, records: u64) {
+        self.records += records;
+    }
+
     /// Ends the stream.
     pub(crate) fn end(mut self, target_hash: StateHash, sink: &mut Sink<'_>) -> io::Result<End> {
         if self.len > 0 && !self.frame.is_empty() {

@@ -5,12 +5,14 @@ import types
 from pathlib import Path
 
 import engines
+import pytest
 import torch
 from engines import assert_engine_has
 from safetensors.torch import save_file
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
+import gradwire
 import gradwire.delta as delta
 from world import ranks
 
@@ -36,7 +38,7 @@ def test_the_code_of_the_guide_runs(tmp_path):
 def old():
     # Rows of 8 bytes, in uneven shards; and fewer rows than ranks.
     draws = torch.Generator().manual_seed(3)
-    shapes = {"a": (7, 4), "b": (2, 8), "c": (64, 32)}
+    shapes = {"a": (7, 4), "b": (2, 8), "c": (64, 32), "same": (5, 3), "plain": (6,)}
     return {name: torch.randn(shape, generator=draws).to(torch.bfloat16) for name, shape in shapes.items()}
 
 
@@ -46,12 +48,15 @@ def new():
 
 def stream_of(rank, size):
     mesh = init_device_mesh("cpu", (size,))
-    shards = lambda whole: {name: distribute_tensor(tensor, mesh, [Shard(0)]) for name, tensor in whole.items()}
+    # One tensor is the same on all ranks, and one is not distributed at all.
+    placements = lambda name: [Replicate() if name == "same" else Shard(0)]
+    place = lambda name, tensor: tensor if name == "plain" else distribute_tensor(tensor, mesh, placements(name))
+    shards = lambda whole: {name: place(name, tensor) for name, tensor in whole.items()}
     sender = delta.Sender(shards(old()), share=(rank, size))
     return b"".join(sender.diff(shards(new())))
 
 
-def test_ranks_send_their_own_rows():
+def test_ranks_send_their_own_rows(tmp_path):
     streams = ranks(3, stream_of)
     weights = old()
     receiver = delta.Receiver(weights)
@@ -59,3 +64,11 @@ def test_ranks_send_their_own_rows():
     for name, tensor in new().items():
         assert torch.equal(weights[name], tensor) and not torch.equal(tensor, old()[name])
     assert receiver.version == 1
+    # Joined they are one stream, which a folder takes.
+    folder = delta.Folder(tmp_path)
+    with pytest.raises(gradwire.StateError, match="3 shares.* 2 are here"):
+        delta.join(streams[:2])
+    folder.publish(delta.join(streams))
+    joined = old()
+    assert delta.Receiver(joined).follow(folder) == 1
+    assert all(torch.equal(joined[name], tensor) for name, tensor in new().items())

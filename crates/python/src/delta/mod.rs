@@ -13,14 +13,34 @@ mod update;
 
 use gradwire_delta::State;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
+
+use crate::errors;
 
 /// Adds the classes to the module.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(join_deltas, module)?)?;
     module.add_class::<folder::DeltaFolder>()?;
     module.add_class::<folder::DeltaPublication>()?;
     module.add_class::<sender::DeltaSender>()?;
     module.add_class::<receiver::DeltaReceiver>()?;
     module.add_class::<update::DeltaUpdate>()
+}
+
+/// One stream with the records of all shares of an update.
+#[pyfunction]
+fn join_deltas<'py>(py: Python<'py>, shares: Vec<PyBackedBytes>) -> PyResult<Bound<'py, PyBytes>> {
+    let shares: Vec<&[u8]> = shares.iter().map(|share| &**share).collect();
+    let joined = errors::detached(py, move || {
+        let mut joined = Vec::new();
+        gradwire_delta::join(shares, &mut |frame| {
+            joined.extend_from_slice(frame);
+            Ok(())
+        })?;
+        Ok(joined)
+    })?;
+    Ok(PyBytes::new(py, &joined))
 }
 
 /// Run, version and hash.

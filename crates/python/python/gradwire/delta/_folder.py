@@ -12,6 +12,15 @@ if TYPE_CHECKING:
     from ._sender import Sender
 
 
+def join(shares: Iterable[Union[bytes, Iterable[bytes]]]) -> bytes:
+    """Joins the streams of all ranks of an update, each of its own rows, into one.
+
+    One rank gathers them, for example with ``torch.distributed.gather_object``, and publishes the
+    result.
+    """
+    return _core.join_deltas([share if isinstance(share, bytes) else b"".join(share) for share in shares])
+
+
 class Frames:
     """The stream that a sender writes: an iterator of bytes that knows its sender."""
 

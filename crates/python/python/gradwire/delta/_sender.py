@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Sequence, Tuple, Type
 
 from .. import _core
 from .._arrays import whole_number
 from ._folder import Folder, Frames
-from ._weights import Base, Memory, Weights, in_place, on_host, once, pairs, path_of
+from ._weights import Base, Memory, Weights, in_place, is_sharded, on_host, once, pairs, path_of
 
 if TYPE_CHECKING:
     from ._device import Changed, DeviceBase
@@ -23,11 +23,12 @@ class Sender:
         base: the weights that the receivers start from: a ``.safetensors`` file, a folder with
             ``model.safetensors.index.json`` or one such file, or a dictionary of arrays or tensors.
         threads: the threads that code. The bytes do not depend on it.
-        portable: whether positions are coded without the base: more bytes, but ``gradwire delta
-            --fold`` can join deltas without it.
+        portable: whether positions are coded without the base: more bytes, but a program that does
+            not hold the base can read which elements change, and by how much.
         absent: what becomes of tensors of the base that ``diff`` is not given: ``"refuse"``,
             ``"keep"`` or ``"remove"``.
         share: the number of this rank and the number of ranks, if each rank sends its own rows.
+            Tensors that are not sharded are sent by rank 0 alone.
         device_base: whether tensors that ``diff`` is given on a GPU are compared there, with a copy
             of the kept weights on the same GPU. So the GPU needs memory for the weights once more,
             but only positions and values of changes are copied to main memory. The copy is made
@@ -72,9 +73,9 @@ class Sender:
     def _start(
         self, folder: Optional[Folder], base: Base, threads: int, portable: bool, absent: str, share: Tuple[int, int]
     ) -> None:
-        path, memories = path_of(base), []
+        path, memories, self._share = path_of(base), [], share
         if path is None:
-            given = (in_place(name, tensor) for name, tensor in pairs(base))  # type: ignore[arg-type]
+            given = (in_place(name, tensor) for name, tensor in self._own(base, share))  # type: ignore[arg-type]
             memories = [on_host(memory) for memory in once(given)]
         self._names: Sequence[str] = [memory.name for memory in memories]
         self._core = _core.DeltaSender(
@@ -112,7 +113,8 @@ class Sender:
         self._core.begin()
         complete = False
         try:
-            for batch in _batches(once((in_place(name, tensor) for name, tensor in pairs(weights)), self._names)):
+            own = (in_place(name, tensor) for name, tensor in self._own(weights, self._share))
+            for batch in _batches(once(own, self._names)):
                 whole, changed = self._compare(batch)
                 written = self._core.add([one.description for one in whole], [one.description for one in changed])
                 if written:
@@ -122,6 +124,11 @@ class Sender:
         finally:
             if not complete:
                 self.rollback()
+
+    @staticmethod
+    def _own(weights: Weights, share: Tuple[int, int]) -> Iterator[Tuple[str, Any]]:
+        """Names and tensors that this rank sends."""
+        return ((name, tensor) for name, tensor in pairs(weights) if not share[0] or is_sharded(tensor))
 
     def _compare(self, batch: List[Memory]) -> Tuple[List[Memory], List[Changed]]:
         """The tensors of a batch in main memory, but of those that are compared on a device only

@@ -203,7 +203,7 @@ def _own_rows(name: str, tensor: Any) -> Tuple[Any, List[int], Optional[Tuple[in
     if not hasattr(tensor, "shape"):
         raise _core.ConfigError(f"'{name}' is a {type(tensor).__name__}; give numpy arrays or PyTorch tensors")
     shape = list(tensor.shape)
-    if not any(base.__name__ == "DTensor" for base in type(tensor).__mro__):
+    if not _is_dtensor(tensor):
         return tensor, shape, None
     sharded = [placement for placement in tensor.placements if not placement.is_replicate()]
     if not sharded:
@@ -220,6 +220,15 @@ def _own_rows(name: str, tensor: Any) -> Tuple[Any, List[int], Optional[Tuple[in
     start = offsets[0] if local_shape[0] else shape[0]
     rows = (start, start + local_shape[0])
     return tensor.to_local(), shape, rows
+
+
+def _is_dtensor(tensor: Any) -> bool:
+    return any(base.__name__ == "DTensor" for base in type(tensor).__mro__)
+
+
+def is_sharded(tensor: Any) -> bool:
+    """Whether each rank has its own rows of the tensor."""
+    return _is_dtensor(tensor) and not all(placement.is_replicate() for placement in tensor.placements)
 
 
 def _array(name: str, array: Any) -> Any:
