@@ -102,8 +102,7 @@ impl PlaneCoder {
         if counts.iter().filter(|&&count| count > 0).count() == 1 {
             return Form::Constant;
         }
-        let entropy = tans::entropy_bits(counts);
-        if looks_random(entropy, len) {
+        if looks_random(counts, len) {
             return Form::Raw;
         }
         self.huffman.fit(counts, STREAMS_BITS);
@@ -111,7 +110,9 @@ impl PlaneCoder {
         let bits = self.huffman.packed_bits().next_multiple_of(8) + self.huffman.len_bits(counts);
         let huffman = bits.div_ceil(8) as usize + streams;
         let most_bits = 8 * (huffman - huffman / 16).min(len) as u64;
-        if entropy < most_bits {
+        // Else Huffman code is close to the entropy.
+        let is_skewed = counts.iter().any(|&count| 5 * u64::from(count) >= 2 * len as u64);
+        if is_skewed && tans::entropy_bits(counts) < most_bits {
             self.tans.fit(counts);
             if self.tans.estimated_bits(counts) < most_bits {
                 return Form::Tans;
@@ -168,11 +169,13 @@ fn is_random(plane: &[u8]) -> bool {
     for run in plane.chunks_exact(plane.len() / RUNS).take(RUNS) {
         run[..SAMPLE / RUNS].iter().for_each(|&byte| counts[usize::from(byte)] += 1);
     }
-    looks_random(tans::entropy_bits(&counts), SAMPLE)
+    looks_random(&counts, SAMPLE)
 }
 
-/// Whether bytes with this entropy, in bits, are hardly worth a code: 7.8 bits each or more. A
-/// sample of random bytes has 0.05 bits less than eight.
-fn looks_random(entropy: u64, len: usize) -> bool {
-    5 * entropy >= 39 * len as u64
+/// Whether bytes are hardly worth a code: the sum of their squared counts is at most 5/4 of that of
+/// equally frequent bytes. They have about 7.8 bits each or more. The sum of a sample of random
+/// bytes is 1.06 of it.
+fn looks_random(counts: &[u32; BYTES], len: usize) -> bool {
+    let squares: u128 = counts.iter().map(|&count| u128::from(count).pow(2)).sum();
+    4 * BYTES as u128 * squares <= 5 * (len as u128).pow(2)
 }

@@ -198,9 +198,9 @@ mod tests {
         let mut state = 1u64;
         let mut uniform = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 40) as f32 / (1 << 24) as f32 - 0.5
+            (state >> 11) as f64 / (1u64 << 53) as f64 - 0.5
         };
-        (0..len).map(|_| 0.01 * (0..12).map(|_| uniform()).sum::<f32>()).collect()
+        (0..len).map(|_| 0.01 * (0..12).map(|_| uniform()).sum::<f64>() as f32).collect()
     }
 
     fn bits(values: &[f32]) -> Vec<u32> {
