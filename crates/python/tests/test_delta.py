@@ -233,6 +233,19 @@ def test_a_folder_leads_to_the_newest_version(tmp_path):
     assert folder.latest == 8
 
 
+def test_an_update_without_changes_is_a_version(tmp_path):
+    sender, folder, receiver = delta.Sender(base()), delta.Folder(tmp_path), delta.Receiver(base())
+    folder.publish(sender.diff(base()))
+    sender.commit()
+    assert receiver.follow(folder) == folder.latest == 1 and receiver.run == sender.run
+    resumed = delta.Sender.resume(folder, base())
+    assert (resumed.version, resumed.run) == (1, sender.run)
+    weights = changed(base(), 0.01, 50)
+    folder.publish(resumed.diff(weights))
+    assert receiver.follow(folder) == 2
+    same(receiver.tensors(), weights)
+
+
 def test_updates_wait_for_their_commit(tmp_path):
     old = base()
     sender, folder = delta.Sender(old), delta.Folder(tmp_path)

@@ -19,11 +19,10 @@ pub(crate) struct DeltaSender(Sender);
 
 #[pymethods]
 impl DeltaSender {
-    /// Copies the base weights, and brings the copy to the newest version of a folder. `share` is the rank and the number of ranks that hold shards;
-    /// `absent` is "refuse", "keep" or "remove".
+    /// Copies the base weights, and brings the copy to the newest version of a folder. `share` is
+    /// the rank and the number of ranks that hold shards; `absent` is "refuse", "keep" or "remove".
     #[new]
     #[pyo3(signature = (base, folder, threads, portable, absent, share))]
-    #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
     fn new(
         py: Python<'_>,
         base: Base,
