@@ -75,7 +75,10 @@ pub(crate) fn encode(
     if out[start..] == [SAME] {
         out.truncate(start);
     } else {
-        change = segment.hasher.difference(first, old, new, coder.changed_positions());
+        change = match coder.changed_positions() {
+            Some(positions) => segment.hasher.difference(first, old, new, positions),
+            None => segment.hasher.content(first, new) - segment.hasher.content(first, old),
+        };
     }
     Ok(Encoded { worker: 0, start, end: out.len(), change })
 }

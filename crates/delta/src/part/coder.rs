@@ -40,6 +40,8 @@ pub struct Coder {
     pub(super) counts: Vec<u64>,
     /// The changed elements, in order.
     pub(super) positions: Vec<u32>,
+    /// Whether these are all: the search ends early if many changed.
+    pub(super) has_all: bool,
     /// Their old values.
     pub(super) olds: Vec<u64>,
     /// Their new values.
@@ -63,9 +65,10 @@ pub(super) const BLOCK: usize = 1 << 14;
 
 impl Coder {
     /// The positions of the elements that differed from the base in the part encoded last, in
-    /// order. Not specified if it was encoded without a base or nothing differed.
-    pub fn changed_positions(&self) -> &[u32] {
-        &self.positions
+    /// order; `None` if so many did that not all were looked for. Not specified if the part
+    /// was encoded without a base.
+    pub fn changed_positions(&self) -> Option<&[u32]> {
+        self.has_all.then_some(&self.positions)
     }
 }
 

@@ -57,6 +57,7 @@ impl Coder {
                 4 => self.compare_block::<u32>(pair, start..end),
                 _ => self.compare_block::<u64>(pair, start..end),
             }
+            self.has_all = end == len;
             if self.positions.len() >= len / width / MANY {
                 break;
             }
