@@ -108,7 +108,8 @@ fn fuzz(seconds: u64, jobs: Vec<Job>) -> Done {
     done.into_inner().expect("no worker panics")
 }
 
-/// All jobs: frames, states, deltas, kernels, and the messages of each compressor with seeds in the corpus.
+/// All jobs: frames, states, deltas, kernels, and the messages of each compressor with seeds in the
+/// corpus.
 fn all() -> Result<Vec<Job>, String> {
     let folder = home().join("corpus/messages");
     let entries =

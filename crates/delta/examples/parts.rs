@@ -1,6 +1,6 @@
-//! Sizes and speeds of coded parts on simulated training: `cargo run --release -p gradwire-delta
-//! --example parts`, with a part of a case's name to run few cases, and with `GRADWIRE_SIMD=avx2` or
-//! `sse2` for fewer instructions.
+//! Sizes and speeds of coded parts on simulated training:
+//! `cargo run --release -p gradwire-delta --example parts`, with a part of a case's name to run few
+//! cases, and with `GRADWIRE_SIMD=avx2` or `sse2` for fewer instructions.
 //!
 //! Weights are normal, with f32 masters and bf16 exports. A step moves each master by the learning
 //! rate times a normal number, at most 1. In the late case masters are anywhere in the interval

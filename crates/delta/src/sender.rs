@@ -105,8 +105,8 @@ impl Sender {
         diff.add(receiver.tensors(), new, workers, &mut keeping(stream, sink))
     }
 
-    /// As [`add`](Sender::add), for tensors of which some are known only by their changes. Gives the
-    /// same bytes.
+    /// As [`add`](Sender::add), for tensors of which some are known only by their changes. Gives
+    /// the same bytes.
     ///
     /// # Errors
     /// As for [`add`](Sender::add), and if the kept weights lack a tensor that has changes, or have

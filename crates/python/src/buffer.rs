@@ -134,8 +134,8 @@ pub(crate) struct Bytes {
 }
 
 impl Bytes {
-    /// The first `len` bytes at an address that a channel returned for at least `len` bytes, or of a
-    /// dense tensor that the Python package keeps alive.
+    /// The first `len` bytes at an address that a channel returned for at least `len` bytes, or of
+    /// a dense tensor that the Python package keeps alive.
     pub(crate) fn new(address: usize, len: usize) -> Self {
         Self { address, len: if address == 0 { 0 } else { len } }
     }

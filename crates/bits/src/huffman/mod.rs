@@ -18,8 +18,8 @@
 //! [`STREAMS_BITS`] bits. Cost: at most one bit per symbol above the entropy; encoding looks up 8
 //! bytes per symbol (2 in alphabets of up to 256 symbols with codes of at most 12 bits), decoding 4
 //! bytes of a table of 4·2^longest bytes, at least 16 KiB. With four streams, short codes are
-//! looked up in pairs, or up to six if symbols are bytes, in a table of 32 KiB. A `Code` keeps its tables, so fitting again
-//! allocates nothing in a steady state.
+//! looked up in pairs, or up to six if symbols are bytes, in a table of 32 KiB. A `Code` keeps its
+//! tables, so fitting again allocates nothing in a steady state.
 //!
 //! Sources: Huffman: "A Method for the Construction of Minimum-Redundancy Codes", Proc. IRE 40,
 //! 1952; Larmore, Hirschberg: "A fast algorithm for optimal length-limited Huffman codes", J. ACM
@@ -88,8 +88,8 @@ pub struct Code {
     short: ShortCodes,
     /// By the next bits: the symbol from bit 16 up, and the length of its code in the lowest byte.
     table: Vec<u32>,
-    /// By the next bits: one or two symbols from bit 32 up, or up to six of one byte from bit 16 up;
-    /// their number in the second byte, and the length of their codes in the lowest.
+    /// By the next bits: one or two symbols from bit 32 up, or up to six of one byte from bit 16
+    /// up; their number in the second byte, and the length of their codes in the lowest.
     several: Vec<u64>,
     longest: u32,
     /// The only symbol of an alphabet of one; its code is never written.

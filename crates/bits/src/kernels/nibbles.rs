@@ -43,8 +43,8 @@ kernel! {
     }
 }
 
-/// Converts each element of a slice. The compiler's own loop takes 256 elements at a time, and is slow
-/// with what is left of short slices; this takes 64.
+/// Converts each element of a slice. The compiler's own loop takes 256 elements at a time, and is
+/// slow with what is left of short slices; this takes 64.
 #[inline(always)]
 fn each<T, U>(from: &[T], to: &mut [U], convert: impl Fn(&T, &mut U)) {
     let ((groups, rest), (places, last)) = (from.as_chunks::<64>(), to.as_chunks_mut::<64>());

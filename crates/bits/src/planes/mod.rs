@@ -143,8 +143,9 @@ fn split<const WIDTH: usize>(
     }
 }
 
-/// Encodes and decodes blocks. It keeps its memory, so a steady state allocates nothing: the bytes of
-/// the largest block, four bytes for each of its elements if a plane was in tANS, and some tables.
+/// Encodes and decodes blocks. It keeps its memory, so a steady state allocates nothing: the bytes
+/// of the largest block, four bytes for each of its elements if a plane was in tANS, and some
+/// tables.
 #[derive(Debug, Default, Clone)]
 pub struct Coder {
     /// The planes of a block, one after the other.

@@ -32,8 +32,8 @@ pub enum Content<'a> {
 }
 
 /// Encodes and decodes parts. Keeps its working memory, so in a steady state it allocates nothing:
-/// 256 KiB and about 60 bytes for each changed element of a part, and up to four times the bytes of a
-/// part if parts are dense.
+/// 256 KiB and about 60 bytes for each changed element of a part, and up to four times the bytes of
+/// a part if parts are dense.
 #[derive(Debug, Default)]
 pub struct Coder {
     /// The numbers of elements of each class in each group of 64.
@@ -59,8 +59,8 @@ pub struct Coder {
     pub(super) whole: Vec<u8>,
 }
 
-/// Elements that are compared or located at once. Both versions stay in the second-level cache until
-/// the changed elements are copied and ranked.
+/// Elements that are compared or located at once. Both versions stay in the second-level cache
+/// until the changed elements are copied and ranked.
 pub(super) const BLOCK: usize = 1 << 14;
 
 impl Coder {

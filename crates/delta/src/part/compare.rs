@@ -35,8 +35,8 @@ pub(super) struct Classes {
 }
 
 impl Coder {
-    /// Finds the changed elements, their old values, differences and ranks, or enough of them to see
-    /// that there are many. `None` if nothing changed.
+    /// Finds the changed elements, their old values, differences and ranks, or enough of them to
+    /// see that there are many. `None` if nothing changed.
     pub(super) fn compare(
         &mut self,
         width: usize,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use gradwire_delta::folder::{Folder, Keep, Publication};
 use pyo3::prelude::*;
 
-use super::described;
+use super::describe::described;
 use crate::errors::{self, Failure};
 
 /// A folder through which a trainer publishes its updates.

@@ -84,3 +84,13 @@ impl Tensors for Held {
         }
     }
 }
+
+/// Copies a tensor, block by block.
+pub(super) fn copy(held: &dyn Source, tensor: usize, out: &mut [u8]) -> Result<(), Failure> {
+    let mut scratch = gradwire_delta::Buffer::default();
+    for (at, block) in out.chunks_mut(1 << 22).enumerate() {
+        let start = at << 22;
+        block.copy_from_slice(held.read(tensor, start..start + block.len(), &mut scratch)?);
+    }
+    Ok(())
+}

@@ -11,7 +11,8 @@ use crate::errors::Failure;
 /// A tensor in main memory: name, element type as in safetensors files, shape, rows of a shard, and
 /// address.
 ///
-/// The Python package checks that the tensor is dense, and keeps it alive while the address is used.
+/// The Python package checks that the tensor is dense, and keeps it alive while the address is
+/// used.
 #[derive(FromPyObject)]
 pub(super) struct Described(String, String, Vec<u64>, Option<(u64, u64)>, usize);
 

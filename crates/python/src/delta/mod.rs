@@ -3,6 +3,7 @@
 //! The Python package describes tensors and passes their addresses. What it sends and receives are
 //! bytes.
 
+mod describe;
 mod folder;
 mod held;
 mod memory;
@@ -11,7 +12,6 @@ mod receiver;
 mod sender;
 mod update;
 
-use gradwire_delta::State;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
@@ -41,9 +41,4 @@ fn join_deltas<'py>(py: Python<'py>, shares: Vec<PyBackedBytes>) -> PyResult<Bou
         Ok(joined)
     })?;
     Ok(PyBytes::new(py, &joined))
-}
-
-/// Run, version and hash.
-fn described(state: State) -> (Option<String>, u64, String) {
-    (state.run.map(|run| run.to_string()), state.version, state.hash.to_string())
 }

@@ -6,21 +6,12 @@ use gradwire_delta::{Receiver, Source, Tensor, Update};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
-use super::described;
+use super::describe::{Description, described, description};
 use super::folder::DeltaFolder;
-use super::held::{Base, Held};
+use super::held::{Base, Held, copy};
 use super::update::DeltaUpdate;
 use crate::buffer::Bytes;
 use crate::errors::{self, Failure};
-
-/// A tensor: name, element type as in safetensors files, shape, and first and last row.
-pub(super) type Description = (String, &'static str, Vec<u64>, (u64, u64));
-
-pub(super) fn description(tensor: &Tensor) -> Description {
-    let rows = tensor.rows();
-    let shape = tensor.shape().to_vec();
-    (tensor.name().to_owned(), tensor.element().name(), shape, (rows.start, rows.end))
-}
 
 /// Holds weights, and brings them from version to version.
 #[pyclass(module = "gradwire._core")]
@@ -64,6 +55,28 @@ impl DeltaReceiver {
         let len = self.tensor(tensor)?.byte_len();
         let (receiver, mut out) = (&self.receiver, Bytes::new(address, len));
         Ok(errors::detached(py, move || copy(receiver.tensors(), tensor, out.get_mut()))?)
+    }
+
+    /// Copies a tensor as it is after an update, by its number among those of the receiver, to an
+    /// address with room for all of it.
+    fn copy_updated(
+        &self,
+        py: Python<'_>,
+        update: &DeltaUpdate,
+        tensor: usize,
+        address: usize,
+    ) -> PyResult<()> {
+        if !update.is_of(&self.tensors) {
+            return Err(Failure::config("the receiver has other tensors now; stage again").into());
+        }
+        let len = self.tensor(tensor)?.byte_len();
+        let (held, update, mut out) = (self.receiver.tensors(), update, Bytes::new(address, len));
+        let write = move || {
+            copy(held, tensor, out.get_mut())?;
+            update.write(tensor, out.get_mut());
+            Ok(())
+        };
+        Ok(errors::detached(py, write)?)
     }
 
     /// Decodes and proves an update: one stream, or all shares of it. Changes nothing.
@@ -110,14 +123,4 @@ impl DeltaReceiver {
         let found = self.tensors.get(tensor);
         found.ok_or_else(|| Failure::config(format!("the receiver has no tensor {tensor}")))
     }
-}
-
-/// Copies a tensor, block by block.
-pub(super) fn copy(held: &dyn Source, tensor: usize, out: &mut [u8]) -> Result<(), Failure> {
-    let mut scratch = gradwire_delta::Buffer::default();
-    for (at, block) in out.chunks_mut(1 << 22).enumerate() {
-        let start = at << 22;
-        block.copy_from_slice(held.read(tensor, start..start + block.len(), &mut scratch)?);
-    }
-    Ok(())
 }

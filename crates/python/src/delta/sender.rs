@@ -4,12 +4,12 @@ use gradwire_delta::{Absent, DiffOptions, Receiver, Sender, Share, Source, Tenso
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::described;
+use super::describe::{Description, described, description};
 use super::folder::DeltaFolder;
 use super::held::Base;
+use super::held::copy;
 use super::memory::Described;
 use super::new_weights::{DescribedChanges, NewWeights};
-use super::receiver::{Description, copy, description};
 use crate::buffer::Bytes;
 use crate::errors::{self, Failure};
 

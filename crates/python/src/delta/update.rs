@@ -7,8 +7,7 @@ use gradwire_delta::{Tensor, Update};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::described;
-use super::receiver::{DeltaReceiver, Description, copy, description};
+use super::describe::{Description, described, description};
 use crate::buffer::Bytes;
 use crate::errors::{self, Failure};
 
@@ -77,33 +76,6 @@ impl DeltaUpdate {
         Ok((PyBytes::new(py, &places), PyBytes::new(py, &values)))
     }
 
-    /// Copies the new content of a changed tensor to an address with room for all of it.
-    fn copy(
-        &self,
-        py: Python<'_>,
-        receiver: &DeltaReceiver,
-        tensor: usize,
-        address: usize,
-    ) -> PyResult<()> {
-        let Some(description) = self.tensors.get(tensor) else {
-            return Err(Failure::config(format!("the update has no tensor {tensor}")).into());
-        };
-        let (len, element) = (description.byte_len(), description.element());
-        let (held, update) = (receiver.receiver.tensors(), &self.update);
-        let mut out = Bytes::new(address, len);
-        let write = move || {
-            let out = out.get_mut();
-            copy(held, tensor, out)?;
-            for patch in update.patches().filter(|patch| patch.tensor == tensor) {
-                let start = patch.first * element.width();
-                let part = &mut out[start..start + patch.len * element.width()];
-                apply(element, &patch.content, part);
-            }
-            Ok(())
-        };
-        Ok(errors::detached(py, write)?)
-    }
-
     /// Copies an added tensor, by its number in `added`, to an address with room for all of it.
     fn copy_added(&self, tensor: usize, address: usize) -> PyResult<()> {
         let Some((_, bytes)) = self.update.added().nth(tensor) else {
@@ -117,6 +89,21 @@ impl DeltaUpdate {
 impl DeltaUpdate {
     pub(super) fn new(update: Update, tensors: Arc<Vec<Tensor>>) -> Self {
         Self { update, tensors }
+    }
+
+    /// Whether the update was staged for a receiver with these tensors.
+    pub(super) fn is_of(&self, tensors: &Arc<Vec<Tensor>>) -> bool {
+        Arc::ptr_eq(&self.tensors, tensors)
+    }
+
+    /// Writes the changes of a tensor over its old content.
+    pub(super) fn write(&self, tensor: usize, content: &mut [u8]) {
+        let element = self.tensors[tensor].element();
+        for patch in self.update.patches().filter(|patch| patch.tensor == tensor) {
+            let start = patch.first * element.width();
+            let part = &mut content[start..start + patch.len * element.width()];
+            apply(element, &patch.content, part);
+        }
     }
 
     pub(super) fn get_mut(&mut self) -> &mut Update {

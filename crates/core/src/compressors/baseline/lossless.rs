@@ -5,9 +5,9 @@
 //!   mantissas are random, and are sent as they are. The elements of a part are binary32 numbers,
 //!   or bfloat16 numbers if the lower half of each is zero, as for gradients of bfloat16
 //!   parameters.
-//! - **Size**: about 26.6·d bits for binary32 gradients (83 %), 10.6·d for bfloat16 ones (66 % of 16
-//!   bits) and 13.6·d for binary16 ones; zeros and other equal elements take next to nothing. Never
-//!   more than 32·d bits and two bytes for each part.
+//! - **Size**: about 26.6·d bits for binary32 gradients (83 %), 10.6·d for bfloat16 ones (66 % of
+//!   16 bits) and 13.6·d for binary16 ones; zeros and other equal elements take next to nothing.
+//!   Never more than 32·d bits and two bytes for each part.
 //! - **Aggregation**: gather.
 //! - **Error feedback**: off. With it, the residual stays zero, because nothing is lost.
 //! - **Cost**: a pass that copies the elements, one that splits them into planes, one that counts

@@ -62,7 +62,7 @@ class Update:
         in the order of ``patches()``."""
         for number, description in self._update.changed():
             tensor, address = empty(description[1], local_shape(description), self._receiver.to)
-            self._update.copy(self._receiver.core, number, address)
+            self._receiver.core.copy_updated(self._update, number, address)
             yield description[0], tensor
         yield from self._added()
 
