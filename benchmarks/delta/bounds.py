@@ -8,8 +8,9 @@ weight: an empirical entropy in bits for each changed weight, of positions ("whe
 differences of the bit patterns ("what"). Without context, there is one rate of change and one
 distribution of differences for the pair; given the exponent, one for each value of the sign-less
 exponent bits of the old weight, which sender and receiver both know. "By tensor" has separate rates
-and distributions for each tensor of at least 16384 weights as well; smaller ones are one. Telling the
-rates and distributions costs nothing here, so that "by tensor" is too low if tensors have few changes.
+and distributions for each tensor of at least 16384 weights as well; smaller ones are one. Telling
+the rates and distributions costs nothing here, so that "by tensor" is too low if tensors have few
+changes.
 
 Differences have signs; of a difference above 255 only the eight highest bits and the length have an
 entropy, and the other bits count whole. Otherwise nearly every difference of a float32 would be

@@ -2,9 +2,9 @@
 
     python benchmarks/delta/grpo.py                     # all three runs, ten minutes of a core
 
-Each step of a run samples 4 answers to each of 6 sums from the bfloat16 weights, rewards
-them, and takes one AdamW step on float32 masters with the advantages of each group. Two ages of a run
-differ in how its masters begin:
+Each step of a run samples 4 answers to each of 6 sums from the bfloat16 weights, rewards them, and
+takes one AdamW step on float32 masters with the advantages of each group. Two ages of a run differ
+in how its masters begin:
 
 - early: on bfloat16 values, as a run that has just loaded a checkpoint;
 - late: anywhere between the bfloat16 values that they round to, as after many steps.
@@ -80,8 +80,8 @@ def sums(generator, count):
 
 
 def loss(network, tokens, mask, scale):
-    """The sum of −scale · log probability over the tokens in `mask`, by their number. Every prompt has
-    the same length, so that nothing is padded on the left."""
+    """The sum of −scale · log probability over the tokens in `mask`, by their number. Every prompt
+    has the same length, so that nothing is padded on the left."""
     with torch.autocast("cpu", torch.bfloat16):
         hidden = network.model(tokens[:, :-1]).last_hidden_state
         mask = mask[:, 1:]
@@ -99,7 +99,8 @@ def optimize(network, optimizer, cost):
 
 
 def tune(network, words):
-    """Trains on sums and their results, so that the weights leave the grid and answers are short."""
+    """Trains on sums and their results, so that the weights leave the grid and answers are
+    short."""
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-5, fused=True)
     for step in range(TUNING_STEPS):
         pairs = sums(torch.Generator().manual_seed(step), 8)

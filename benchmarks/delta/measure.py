@@ -1,16 +1,17 @@
-"""Measures sizes and speeds of codes for updates of weights, and fills the tables of a results page.
+"""Measures sizes and speeds of codes for updates of weights, and fills a page's tables.
 
-    python benchmarks/delta/measure.py --gradwire target/release/gradwire --core 1 --out results/weights
+    python benchmarks/delta/measure.py --gradwire target/release/gradwire --core 1 \\
+        --out results/weights
 
-Each code runs on each pair that pairs.py and grpo.py have made, in a process of its own that is pinned
-to one core. The result must have the new bits. Figures go to OUT/measured.json, where they replace
-those of an earlier run of the same code and pair; then the tables of OUT/README.md are printed anew
-from this file. --table only prints them.
+Each code runs on each pair that pairs.py and grpo.py have made, in a process of its own that is
+pinned to one core. The result must have the new bits. Figures go to OUT/measured.json, where they
+replace those of an earlier run of the same code and pair; then the tables of OUT/README.md are
+printed anew from this file. --table only prints them.
 
 Times are CPU time, the least of several repetitions; so is the time of a copy of the whole model in
 memory, which alternates with them. Memory is what a code allocates at most beside the two models.
-Needs the packages numpy, zstandard, xxhash, pcodec, zipnn, zstd, fireworks-delta-compression and torch; a
-code whose package is missing is left out.
+Needs the packages numpy, zstandard, xxhash, pcodec, zipnn, zstd, fireworks-delta-compression and
+torch; a code whose package is missing is left out.
 """
 
 import argparse
@@ -121,7 +122,8 @@ def child(name, pair, core, quick):
 
 
 def gradwire(program, pair, core):
-    """Figures of gradwire by code, from its own benchmark of two files. It measures elapsed time."""
+    """Figures of gradwire by code, from its own benchmark of two files. It measures elapsed
+    time."""
     rows = run_gradwire(program, core, "bench", "--delta", *pairs.paths(pair), "--json")
     figures = {}
     for row in json.loads(rows):

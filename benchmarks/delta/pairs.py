@@ -1,19 +1,19 @@
 """Makes pairs of safetensors files: a model before and after an update.
 
-    python benchmarks/delta/pairs.py                    # all pairs, three minutes of a core and 3 GB
+    python benchmarks/delta/pairs.py                    # all pairs: 3 minutes of a core, 3 GB
     python benchmarks/delta/pairs.py minilm-late-1e-6   # one pair
 
-Files go to the folder that GRADWIRE_DELTA_DATA names, or to gradwire/delta in the user's cache. Seeds
-are fixed; a pair that exists is kept. The weights are those of models.py:
+Files go to the folder that GRADWIRE_DELTA_DATA names, or to gradwire/delta in the user's cache.
+Seeds are fixed; a pair that exists is kept. The weights are those of models.py:
 
-- minilm-late-R: MiniLM under 50 steps of Adam at rate R on gradients of white noise, float32 masters,
-  exported to bfloat16; the pair is the last step. The masters begin on MiniLM's float32 weights, those
-  of minilm-early-R on these weights rounded to bfloat16. minilm-fp8-R are the steps of
-  minilm-late-R in float8 e4m3, scaled so that the largest weight of a tensor is 448.
+- minilm-late-R: MiniLM under 50 steps of Adam at rate R on gradients of white noise, float32
+  masters, exported to bfloat16; the pair is the last step. The masters begin on MiniLM's float32
+  weights, those of minilm-early-R on these weights rounded to bfloat16. minilm-fp8-R are the steps
+  of minilm-late-R in float8 e4m3, scaled so that the largest weight of a tensor is 448.
 - minilm-all-S: every weight in float32 plus normal noise of standard deviation S, exported to
   bfloat16, as checkpoints of ordinary training; minilm-relative-S: noise of S times the weight.
-- gpt-R: a step of AdamW at rate R, of the GPT of benchmarks/tasks.py after 500 steps at 1e-3, exported
-  to bfloat16; gpt-float32 the same at 1e-3 in float32. Needs torch and GRADWIRE_DATA.
+- gpt-R: a step of AdamW at rate R, of the GPT of benchmarks/tasks.py after 500 steps at 1e-3,
+  exported to bfloat16; gpt-float32 the same at 1e-3 in float32. Needs torch and GRADWIRE_DATA.
 - large-1e-6: a synthetic decoder of 1 GiB in bfloat16, with one update of Adam.
 
 Checkpoints of reinforcement learning are made by grpo.py.
@@ -30,7 +30,8 @@ import models
 import store
 
 BETAS = 0.9, 0.999
-# The standard deviation of Adam's update, as a part of the learning rate, on gradients of white noise.
+# The standard deviation of Adam's update, as a part of the learning rate, on gradients of white
+# noise.
 UPDATE = ((1 - BETAS[0]) / (1 + BETAS[0])) ** 0.5
 
 

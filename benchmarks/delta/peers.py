@@ -1,12 +1,11 @@
-"""Codes for updates of weights that other projects use, written from their published descriptions, and
-three packages.
+"""Codes for updates of weights that other projects use, written from their published descriptions,
+and three packages.
 
-A code turns the old and the new bits of a tensor, two flat arrays of unsigned integers, into bytes, and
-applies these bytes to an array that holds the old bits. No bytes mean no change. Names and shapes of
-tensors are not counted.
-`whole_model` codes get the tensors of a model in one array, so that they have no overhead for each.
-All codes use numpy; zstd, bz2, xxh3, pcodec, zipnn and arc_v3 are the C, C++ or Rust
-libraries of their packages.
+A code turns the old and the new bits of a tensor, two flat arrays of unsigned integers, into bytes,
+and applies these bytes to an array that holds the old bits. No bytes mean no change. Names and
+shapes of tensors are not counted. `whole_model` codes get the tensors of a model in one array, so
+that they have no overhead for each. All codes use numpy; zstd, bz2, xxh3, pcodec, zipnn and arc_v3
+are the C, C++ or Rust libraries of their packages.
 """
 
 import bz2
@@ -137,7 +136,8 @@ class Gaps(Code):
 
 
 class Xor(Code):
-    """The XOR of the whole tensor under zstd, with xxh3 of the new tensor: slime, miles, SGLang, SkyRL."""
+    """The XOR of the whole tensor under zstd, with xxh3 of the new tensor: slime, miles, SGLang,
+    SkyRL."""
 
     def __init__(self, level):
         self.zstd = Zstd(level)

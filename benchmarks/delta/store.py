@@ -1,7 +1,7 @@
 """Reads and writes safetensors files as bit patterns, and rounds float32 to bfloat16 and float8.
 
-A tensor is a pair: the type as safetensors names it ("BF16", "F32", "F8_E4M3"), and a numpy array of
-unsigned integers with the tensor's shape, which holds the bits of its elements.
+A tensor is a pair: the type as safetensors names it ("BF16", "F32", "F8_E4M3"), and a numpy array
+of unsigned integers with the tensor's shape, which holds the bits of its elements.
 """
 
 import json
@@ -20,7 +20,8 @@ def folder():
 
 
 def write(path, tensors):
-    """Writes a dict of name: (type, bits) through a temporary file, so that no file is half written."""
+    """Writes a dict of name: (type, bits) through a temporary file, so that no file is half
+    written."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     header, start = {}, 0
