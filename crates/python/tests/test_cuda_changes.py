@@ -222,7 +222,13 @@ def test_memory_that_is_used_again_is_not_tied(tmp_path, monkeypatch):
 
     turned = {name: tensor.T.contiguous().T.to(DEVICE) for name, tensor in new.items()}
     arrays = {name: numpy.asfortranarray(tensor.numpy()) for name, tensor in new.items()}
-    for weights in (temporary, lambda: turned, lambda: arrays):
+    # Names of the same memory, which something holds.
+    moved = {name: tensor.to(DEVICE) for name, tensor in new.items()}
+
+    def tied():
+        return ((name + twice, tensor.detach()) for name, tensor in moved.items() for twice in ("", ".tied"))
+
+    for weights in (temporary, lambda: turned, lambda: arrays, tied):
         for sender in (pair.found, pair.expected):
             assert b"".join(sender.diff(weights())) == expected
             sender.rollback()

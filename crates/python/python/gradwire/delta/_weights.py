@@ -36,17 +36,13 @@ Base = Union[str, "os.PathLike[str]", Weights]
 Description = Tuple[str, str, List[int], Optional[Tuple[int, int]], int]
 
 
-def _gone() -> None:
-    """Refers to nothing."""
-
-
 class Memory(NamedTuple):
     """A tensor in memory, and what keeps its memory alive."""
 
     description: Description
     owner: Any
-    # Returns the tensor that the user gave, if it has the same memory and is still alive.
-    given: Callable[[], Any] = _gone
+    # Whether something still holds this memory.
+    is_held: Callable[[], bool]
 
     @property
     def name(self) -> str:
@@ -82,22 +78,18 @@ def pairs(weights: Weights) -> Iterator[Tuple[str, Any]]:
 
 def in_place(name: str, tensor: Any) -> Memory:
     """A tensor to be read where it is, made contiguous."""
-    local, shape, rows = _own_rows(name, tensor)
-    if is_torch(local):
-        if local.device.type == "meta":
+    tensor, shape, rows = _own_rows(name, tensor)
+    if is_torch(tensor):
+        if tensor.device.type == "meta":
             raise _core.ConfigError(f"'{name}' is on the meta device, without values; give a tensor with values")
-        contiguous, is_copy = local.detach().contiguous(), not local.is_contiguous()
+        tensor = tensor.detach().contiguous()
     else:
         import numpy
 
-        array = _array(name, local)
-        contiguous = numpy.ascontiguousarray(array)
-        is_copy = not isinstance(local, numpy.ndarray) or not array.flags["C_CONTIGUOUS"]
+        tensor = numpy.ascontiguousarray(_array(name, tensor))
         # A contiguous copy of a scalar has a dimension.
-        contiguous = contiguous.reshape(shape) if rows is None else contiguous
-    memory = _memory(name, contiguous, shape, rows)
-    # The memory of a copy is free again before the tensor is gone.
-    return memory if is_copy else memory._replace(given=weakref.ref(tensor))
+        tensor = tensor.reshape(shape) if rows is None else tensor
+    return _memory(name, tensor, shape, rows)
 
 
 def on_host(memory: Memory) -> Memory:
@@ -118,7 +110,6 @@ def pinned(tensor: Any) -> Any:
 
 def to_write(name: str, tensor: Any) -> Memory:
     """A tensor that a receiver writes to in place."""
-    given = tensor
     tensor, shape, rows = _own_rows(name, tensor)
     if is_torch(tensor):
         tensor = tensor.detach()
@@ -135,17 +126,17 @@ def to_write(name: str, tensor: Any) -> Memory:
             raise _core.ConfigError(f"'{name}' is read-only; give the receiver a copy")
     if not contiguous:
         raise _core.ConfigError(f"'{name}' is not contiguous, and the receiver writes in place; give it a contiguous copy")
-    return _memory(name, tensor, shape, rows)._replace(given=weakref.ref(given))
+    return _memory(name, tensor, shape, rows)
 
 
 def once(memories: Iterable[Memory], known: Sequence[str] = ()) -> Iterator[Memory]:
     """Leaves out further names of the same memory, except names in ``known``."""
     names, seen = set(known), {}
     for memory in memories:
-        # The memory of a tensor that is gone may have been used again, for another one.
-        is_tied = memory.size > 0 and memory.place in seen and seen[memory.place]() is not None
+        # Memory that nothing held may be used again, for another tensor.
+        is_tied = memory.size > 0 and memory.place in seen and seen[memory.place]()
         if not is_tied:
-            seen[memory.place] = memory.given
+            seen[memory.place] = memory.is_held
         if not is_tied or memory.name in names:
             yield memory
 
@@ -248,4 +239,20 @@ def _memory(name: str, tensor: Any, shape: List[int], rows: Optional[Tuple[int, 
     if dtype not in ELEMENTS:
         raise _core.ConfigError(f"'{name}' has elements of type {dtype}; deltas take {', '.join(ELEMENTS)}")
     address = tensor.data_ptr() if is_torch(tensor) else tensor.__array_interface__["data"][0]
-    return Memory((name, ELEMENTS[dtype], shape, rows, address), tensor)
+    return Memory((name, ELEMENTS[dtype], shape, rows, address), tensor, _holder(tensor))
+
+
+def _holder(tensor: Any) -> Callable[[], bool]:
+    """A function that tells whether something holds the memory of a tensor, and does not hold it
+    itself."""
+    if is_torch(tensor):
+        from torch.multiprocessing.reductions import StorageWeakRef
+
+        storage = StorageWeakRef(tensor.untyped_storage())
+        return lambda: not storage.expired()
+    try:
+        array = weakref.ref(tensor if tensor.base is None else tensor.base)
+    except TypeError:
+        # Memory of another library.
+        return lambda: False
+    return lambda: array() is not None
