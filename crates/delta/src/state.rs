@@ -1,7 +1,5 @@
 //! Which weights an end holds: the run that made them, their version, and the hash of their bits.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
-
 use crate::StateHash;
 
 /// The name of a trainer's run: 16 bytes that no other run has.
@@ -10,11 +8,12 @@ pub struct RunId(pub [u8; 16]);
 
 impl RunId {
     /// Draws a name from the randomness of the operating system.
+    ///
+    /// # Panics
+    /// If the operating system has none.
     pub fn random() -> Self {
-        let draw = || RandomState::new().build_hasher().finish().to_le_bytes();
         let mut id = [0; 16];
-        id[..8].copy_from_slice(&draw());
-        id[8..].copy_from_slice(&draw());
+        getrandom::fill(&mut id).expect("the operating system has random numbers");
         Self(id)
     }
 }

@@ -142,6 +142,7 @@ class DeltaSender:
         self,
         base: Union[str, Sequence[DeltaTensor]],
         folder: Optional[DeltaFolder],
+        run: Optional[str],
         threads: int,
         portable: bool,
         absent: str,

@@ -4,7 +4,7 @@ use gradwire_delta::{Absent, DiffOptions, Receiver, Sender, Share, Source, Tenso
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::describe::{Description, described, description};
+use super::describe::{Description, described, description, run_id};
 use super::folder::DeltaFolder;
 use super::held::Base;
 use super::held::copy;
@@ -22,11 +22,13 @@ impl DeltaSender {
     /// Copies the base weights, and brings the copy to the newest version of a folder. `share` is
     /// the rank and the number of ranks that hold shards; `absent` is "refuse", "keep" or "remove".
     #[new]
-    #[pyo3(signature = (base, folder, threads, portable, absent, share))]
+    #[pyo3(signature = (base, folder, run, threads, portable, absent, share))]
+    #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
     fn new(
         py: Python<'_>,
         base: Base,
         folder: Option<PyRef<'_, DeltaFolder>>,
+        run: Option<&str>,
         threads: usize,
         portable: bool,
         absent: &str,
@@ -45,10 +47,14 @@ impl DeltaSender {
         let share = Share { index: share.0, count: share.1 };
         let options = DiffOptions { portable, absent, share };
         let folder = folder.map(|folder| folder.0.clone());
+        let run = run.map(run_id).transpose()?;
         let sender = errors::detached(py, move || {
             let mut receiver = Receiver::new(base.copy()?, threads)?;
             if let Some(folder) = folder.filter(|folder| !matches!(folder.latest(), Ok(None))) {
                 receiver.follow(&folder)?;
+            }
+            if let Some(run) = run {
+                receiver = receiver.with_version(run, 0);
             }
             Ok(Sender::resume(receiver, options, threads))
         })?;

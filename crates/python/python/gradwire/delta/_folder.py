@@ -65,9 +65,9 @@ class Folder:
         limits = whole_number("keep", keep), whole_number("snapshot_every", snapshot_every)
         if isinstance(frames, Frames) and self.core.is_snapshot_due(*limits):
             self._write([frames.sender.snapshot()])
-        sent = self._write([frames] if isinstance(frames, bytes) else frames)
+        # First: after the stream is published nothing must fail.
         self.core.prune(*limits)
-        return sent
+        return self._write([frames] if isinstance(frames, bytes) else frames)
 
     def _write(self, frames: Iterable[bytes]) -> int:
         publication, sent = self.core.begin(), 0

@@ -27,8 +27,11 @@ class Sender:
             not hold the base can read which elements change, and by how much.
         absent: what becomes of tensors of the base that ``diff`` is not given: ``"refuse"``,
             ``"keep"`` or ``"remove"``.
-        share: the number of this rank and the number of ranks, if each rank sends its own rows.
-            Tensors that are not sharded are sent by rank 0 alone.
+        share: the number of this rank and the number of ranks, if each rank sends its own rows. The
+            base is then a dictionary of the rank's DTensors. Tensors that are not sharded are sent
+            by rank 0 alone.
+        run: the name of the run, 32 hexadecimal digits; by default a new random name. Ranks that
+            send shares need the same: broadcast the ``run`` of rank 0.
         device_base: whether tensors that ``diff`` is given on a GPU are compared there, with a copy
             of the kept weights on the same GPU. So the GPU needs memory for the weights once more,
             but only positions and values of changes are copied to main memory. The copy is made
@@ -44,10 +47,12 @@ class Sender:
         portable: bool = False,
         absent: str = "refuse",
         share: Tuple[int, int] = (0, 1),
+        run: Optional[str] = None,
         device_base: bool = False,
     ) -> None:
         comparer = _comparer(device_base)
-        self._start(None, base, threads, portable, absent, share)
+        _check_share(share, base, run)
+        self._start(None, base, threads, portable, absent, share, run)
         self._devices = comparer and comparer(self._core)
 
     @classmethod
@@ -59,33 +64,43 @@ class Sender:
         threads: int = 1,
         portable: bool = False,
         absent: str = "refuse",
-        share: Tuple[int, int] = (0, 1),
         device_base: bool = False,
     ) -> Sender:
         """Continues a run, for example after a crash: starts from the newest version that the
-        folder has, or from ``base`` if nothing is published yet. Other arguments are as above."""
+        folder has, or from ``base`` if nothing is published yet. Other arguments are as above. A
+        sender of a share cannot be resumed: start a new run from the newest weights."""
         comparer = _comparer(device_base)
         sender = cls.__new__(cls)
-        sender._start(folder, base, threads, portable, absent, share)
+        sender._start(folder, base, threads, portable, absent, (0, 1), None)
         sender._devices = comparer and comparer(sender._core)
         return sender
 
     def _start(
-        self, folder: Optional[Folder], base: Base, threads: int, portable: bool, absent: str, share: Tuple[int, int]
+        self,
+        folder: Optional[Folder],
+        base: Base,
+        threads: int,
+        portable: bool,
+        absent: str,
+        share: Tuple[int, int],
+        run: Optional[str],
     ) -> None:
+        # The iterator of the update that is neither committed nor rolled back.
+        self._open: Optional[object] = None
         path, memories, self._share = path_of(base), [], share
         if path is None:
             given = (in_place(name, tensor) for name, tensor in self._own(base, share))  # type: ignore[arg-type]
             memories = [on_host(memory) for memory in once(given)]
-        self._names: Sequence[str] = [memory.name for memory in memories]
         self._core = _core.DeltaSender(
             path if path is not None else [memory.description for memory in memories],
             None if folder is None else folder.core,
+            run,
             threads=whole_number("threads", threads, 16),
             portable=bool(portable),
             absent=absent,
             share=share,
         )
+        self._names: Sequence[str] = [description[0] for description in self._core.tensors()]
 
     @property
     def version(self) -> int:
@@ -103,15 +118,16 @@ class Sender:
         """Writes the changes from the kept weights to ``weights``, a dictionary or pairs of name
         and tensor with the element types of the base.
 
-        Yields bytes as they are ready; together they are one stream. Weights must not change until
-        it has ended. A DTensor contributes its own rows. Call ``commit()`` when the stream is safe,
-        else ``rollback()``; an iterator that is dropped before its end is rolled back.
+        Yields bytes as they are ready; together they are one stream. Weights must keep their values
+        until it has ended, also those that an iterable of pairs yields. A DTensor contributes its
+        own rows. Call ``commit()`` when the stream is safe, else ``rollback()``; an iterator that
+        is dropped before its end is rolled back.
         """
         return Frames(self, self._written(weights))
 
     def _written(self, weights: Weights) -> Iterator[bytes]:
         self._core.begin()
-        complete = False
+        complete, self._open = False, (this := object())
         try:
             own = (in_place(name, tensor) for name, tensor in self._own(weights, self._share))
             for batch in _batches(once(own, self._names)):
@@ -122,7 +138,8 @@ class Sender:
             yield self._core.finish()
             complete = True
         finally:
-            if not complete:
+            # Unless the user has rolled back and begun another update meanwhile.
+            if not complete and self._open is this:
                 self.rollback()
 
     @staticmethod
@@ -142,14 +159,25 @@ class Sender:
     def commit(self) -> None:
         """Advances the kept weights by the written changes: the receivers have them, or will."""
         self._core.commit()
+        self._open = None
         if self._devices is not None:
             self._devices.commit()
 
     def rollback(self) -> None:
         """Forgets the written changes."""
         self._core.rollback()
+        self._open = None
         if self._devices is not None:
             self._devices.rollback()
+
+
+def _check_share(share: Tuple[int, int], base: Base, run: Optional[str]) -> None:
+    if share[1] > 1 and run is None:
+        raise _core.ConfigError(
+            f"share={share} needs run=: all ranks need the same name of the run; broadcast one from rank 0, such as secrets.token_hex(16)"
+        )
+    if share[1] > 1 and path_of(base) is not None:
+        raise _core.ConfigError(f"share={share} needs the rows of this rank as its base, not a file; give model.state_dict()")
 
 
 def _comparer(device_base: bool) -> Optional[Type[DeviceBase]]:
