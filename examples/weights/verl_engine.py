@@ -9,6 +9,9 @@ Actor and rollout share the folder, no network of GPUs. Each rollout worker keep
 model in main memory. Written for verl 0.9.1.
 """
 
+import asyncio
+from pathlib import Path
+
 import torch
 from verl.checkpoint_engine import CheckpointEngine, CheckpointEngineRegistry
 
@@ -25,6 +28,8 @@ class DeltaCheckpointEngine(CheckpointEngine):
     def __init__(self, bucket_size, base, folder, rollout_dtype=torch.bfloat16, is_master=False):
         self.base, self.dtype, self.is_master = base, rollout_dtype, is_master
         self.folder = delta.Folder(folder)
+        # Names the step of the newest version.
+        self.step_file = Path(folder) / "step"
         self.sender = self.receiver = None
         # The names of tensors that changed since the engine last loaded all.
         self.changed = set()
@@ -55,10 +60,15 @@ class DeltaCheckpointEngine(CheckpointEngine):
         frames = self.sender.diff((name, tensor.to(self.dtype)) for name, tensor in weights)
         sent = self.folder.publish(frames, keep=200, snapshot_every=50)
         self.sender.commit()
+        self.step_file.with_suffix(".tmp").write_text(str(global_steps))
+        self.step_file.with_suffix(".tmp").rename(self.step_file)
         return {"checkpoint_engine/payload_mbytes": sent / (1 << 20)}
 
     async def receive_weights(self, global_steps=None):
-        """Takes all new versions, and yields the tensors that changed; after a failure again."""
+        """Takes all new versions, and yields the tensors that changed; after a failure again. verl
+        starts it together with `send_weights`, so it waits for the step to be published."""
+        while not self.step_file.exists() or self.step_file.read_text() != str(global_steps):
+            await asyncio.sleep(0.05)
         if self.receiver is None:
             self.receiver = delta.Receiver(self.base, threads=8)
         for update in self.receiver.updates(self.folder):

@@ -43,8 +43,7 @@ class DeltaWorker:
         return [self.delta_update.version, file]
 
     def commit_weights(self, files):
-        """Writes the staged update into the weights: the pause. `files` are those of all machines.
-        Values are absolute, so if a worker fails, call it again."""
+        """Writes the staged update into the weights: the pause. `files` are of all machines."""
         from vllm.model_executor.model_loader import checkpoint_weight_patch as loader
 
         model, device = self.model_runner.model, self.device
@@ -54,10 +53,11 @@ class DeltaWorker:
         sparse = [patch for patch in staged if patch.indices is not None]
         loader.load_checkpoint_weight_patches(model, sparse, validate_unique_indices=False)
         model.load_weights((one.name, one.values.view(one.shape)) for one in staged if one.indices is None)
+
+    def advance_weights(self):
+        """All workers have the new weights: only now the version advances."""
         if getattr(self, "delta_update", None) is not None:
-            # Only now the version advances.
             self.delta_update.commit()
-            self.delta_update = None
 
 
 def patches(update):
@@ -69,10 +69,11 @@ def patches(update):
 
 
 def follow(collective_rpc, base, folder):
-    """Brings all workers to the newest version, one after the other; also after a restart. Returns
-    the version, or None if there was nothing new."""
+    """Brings all workers to the newest version, link by link; also after a restart, or if a worker
+    failed: values are absolute. Returns the version, or None if there was nothing new."""
     version = None
     while staged := [one for one in collective_rpc("stage_weights", args=(base, folder)) if one]:
         version = staged[0][0]
         collective_rpc("commit_weights", args=([file for _, file in staged],))
+        collective_rpc("advance_weights")
     return version

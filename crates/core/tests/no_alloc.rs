@@ -15,8 +15,8 @@ thread_local! {
     static GRANTED: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// Allocations of this many bytes or more are large.
-const LARGE: usize = 1024;
+/// Allocations of this many bytes or more are large: more than any compressor has in fixed buffers.
+const LARGE: usize = 2048;
 
 /// Whether this thread is given an allocation of `size` bytes.
 fn granted(size: usize) -> bool {

@@ -295,6 +295,7 @@ class VerlManager:
     def __init__(self, weights, backend, **engine_kwargs):
         self.make = lambda **more: CheckpointEngineRegistry.registered[backend](bucket_size=1 << 20, **more, **engine_kwargs)
         self.actors = [self.make(is_master=rank == 0) for rank in range(2)]
+        self.steps = 0
         self.start_rollout(weights)
 
     def start_rollout(self, weights):
@@ -309,17 +310,25 @@ class VerlManager:
         for group, kwargs in zip((self.actors, self.rollouts), arguments):
             for at, engine in enumerate(group):
                 engine.init_process_group(**{name: values[at] for name, values in kwargs.items()})
-        metrics = [asyncio.run(actor.send_weights(iter(weights.items()))) for actor in self.actors]
-        for at, (rollout, model) in enumerate(zip(self.rollouts, self.models)):
-            asyncio.run(self.load(rollout, model, at in failing))
+        self.steps += 1
+        metrics = asyncio.run(self.together(weights, failing))
         for engine in engines:
             engine.finalize()
         return metrics[0]
 
+    async def together(self, weights, failing):
+        """Actors and rollout workers run at once; here the rollout workers begin."""
+        pairs = zip(self.rollouts, self.models)
+        loads = [asyncio.ensure_future(self.load(*pair, at in failing)) for at, pair in enumerate(pairs)]
+        await asyncio.sleep(0)
+        metrics = [await actor.send_weights(iter(weights.items()), global_steps=self.steps) for actor in self.actors]
+        await asyncio.gather(*loads)
+        return metrics
+
     async def load(self, rollout, model, fails):
         """Loads buckets of three tensors, the last one when there are no more."""
         bucket, self.received = [], []
-        async for name, tensor in rollout.receive_weights():
+        async for name, tensor in rollout.receive_weights(global_steps=self.steps):
             self.received.append(name)
             bucket.append((name, tensor))
             if len(bucket) == 3:

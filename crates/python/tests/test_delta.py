@@ -179,6 +179,34 @@ def test_tensors_come_go_and_change_shape(tmp_path):
     with pytest.raises(gradwire.StateError, match="lack tensor \"gone\""):
         b"".join(delta.Sender(old).diff(new))
     assert folder.publish(stream) == len(stream)
+    safetensors = pytest.importorskip("safetensors.numpy")
+    safetensors.save_file(old, tmp_path / "model.safetensors")
+    receiver = delta.Receiver(tmp_path / "model.safetensors", to="numpy")
+    update = receiver.stage(stream)
+    assert update.removed == ["gone"]
+    same(update.tensors(), {"b": new["b"], "new": new["new"]})
+    positions = {name: positions.tolist() for name, positions, _ in update.patches()}
+    assert positions == {"b": list(range(12)), "new": list(range(7))}
+    update.commit()
+    same(receiver.tensors(), new)
+    with pytest.raises(gradwire.ConfigError, match="load an update before its commit"):
+        list(update.tensors())
+    update.commit()
+    same(receiver.tensors(), new)
+
+
+def test_an_update_that_is_too_old_is_not_mixed_with_newer_weights():
+    old = base()
+    sender, receiver = delta.Sender(old), delta.Receiver({name: array.copy() for name, array in old.items()})
+    first = b"".join(sender.diff(changed(old, 0.01, 70)))
+    update, other = receiver.stage(first), receiver.stage(first)
+    other.commit()
+    sender.commit()
+    receiver.stage(sender.diff(changed(old, 0.01, 71))).commit()
+    with pytest.raises(gradwire.ConfigError, match="stage it again"):
+        list(update.tensors())
+    with pytest.raises(gradwire.StateError, match="stage it again"):
+        update.commit()
 
 
 def test_refusals_name_the_remedy():
@@ -206,6 +234,33 @@ def test_refusals_name_the_remedy():
         delta.Sender(old, threads=-1)
     with pytest.raises(OSError, match="nowhere"):
         delta.Receiver("nowhere")
+
+
+def test_types_that_differ_and_overlaps_are_refused():
+    old = {"w": numpy.zeros(8, "float16")}
+    with pytest.raises(gradwire.ConfigError, match="'w' has elements of type F32, but the base has F16"):
+        b"".join(delta.Sender(old).diff({"w": numpy.zeros(8, "float32")}))
+    all_of = numpy.zeros(10)
+    with pytest.raises(gradwire.ConfigError, match="'a' and 'b' share memory"):
+        delta.Receiver({"a": all_of[:6], "b": all_of[5:]})
+    with pytest.raises(gradwire.ConfigError, match="needs run="):
+        delta.Sender(old, share=(1, 2))
+    with pytest.raises(gradwire.ConfigError, match="needs the rows of this rank"):
+        delta.Sender("model.safetensors", share=(1, 2), run="0" * 32)
+    with pytest.raises(gradwire.ConfigError, match="32 hexadecimal digits"):
+        delta.Sender(old, run="seven")
+
+
+def test_an_old_iterator_does_not_roll_back_a_later_update():
+    old, new = base(), changed(base(), 0.02, 60)
+    sender = delta.Sender(old)
+    kept = iter(sender.diff(new))
+    next(kept)
+    sender.rollback()
+    b"".join(sender.diff(new))
+    del kept
+    sender.commit()
+    assert sender.version == 1
 
 
 def test_a_folder_leads_to_the_newest_version(tmp_path):
@@ -295,6 +350,20 @@ def test_torch_tensors_of_every_type():
     for name, tensor in mine.items():
         assert torch.equal(torch_bits(tensor), torch_bits(new[name])), name
     assert all(isinstance(tensor, torch.Tensor) for _, tensor in receiver.tensors())
+
+
+def test_a_file_may_have_one_name_of_tied_weights_or_both(tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    tied = torch.randn(30, 20).bfloat16()
+    new = tied.clone()
+    new[3, 4] *= 2
+    for names in (["embed", "head"], ["head"], ["embed"]):
+        safetensors.save_file({name: tied.clone() for name in names}, tmp_path / "model.safetensors")
+        receiver = delta.Receiver(str(tmp_path))
+        receiver.stage(delta.Sender(str(tmp_path)).diff({"embed": new, "head": new})).commit()
+        weights = dict(receiver.tensors())
+        assert sorted(weights) == names
+        assert all(torch.equal(tensor, new) for tensor in weights.values())
 
 
 def test_nan_and_negative_zero_keep_their_bits():

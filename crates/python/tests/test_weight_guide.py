@@ -32,7 +32,7 @@ def test_the_code_of_the_guide_runs(tmp_path):
     code = (sending + receiving).replace("/models/base", str(tmp_path)).replace("/shared/run7", str(tmp_path / "run"))
     exec(code, names)
     assert_engine_has(names["engine"], trainer.weights())
-    exec(sharded, {**names, "delta": delta, "rank": 0, "ranks": 1})
+    exec(sharded, {**names, "delta": delta, "rank": 0, "ranks": 1, "run": "5" * 32})
 
 
 def old():
@@ -52,7 +52,7 @@ def stream_of(rank, size):
     placements = lambda name: [Replicate() if name == "same" else Shard(0)]
     place = lambda name, tensor: tensor if name == "plain" else distribute_tensor(tensor, mesh, placements(name))
     shards = lambda whole: {name: place(name, tensor) for name, tensor in whole.items()}
-    sender = delta.Sender(shards(old()), share=(rank, size))
+    sender = delta.Sender(shards(old()), share=(rank, size), run="5" * 32)
     return b"".join(sender.diff(shards(new())))
 
 

@@ -39,7 +39,7 @@ mod plane;
 
 use alloc::vec::Vec;
 
-use crate::reserve::try_room;
+use crate::reserve::{room, try_room};
 use crate::{DecodeError, kernels, try_resize};
 use plane::{Form, PlaneCoder};
 
@@ -154,7 +154,16 @@ pub struct Coder {
 }
 
 impl Coder {
-    /// Reserves memory for blocks of up to `len` elements, so encoding and decoding them allocates
+    /// Reserves memory for blocks of up to `len` elements, so [`encode`](Self::encode) allocates
+    /// nothing but for its output, whatever the forms of their planes.
+    pub fn reserve(&mut self, layout: Layout, len: usize) {
+        if layout.width > 1 {
+            room(&mut self.planes, layout.width.saturating_mul(len));
+        }
+        self.plane.reserve(len);
+    }
+
+    /// Reserves memory for blocks of up to `len` elements, so [`decode`](Self::decode) allocates
     /// nothing, whatever the forms of their planes.
     ///
     /// # Errors

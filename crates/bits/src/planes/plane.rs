@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::huffman::{self, STREAMS_BITS, STREAMS_EXTRA, count_bytes};
-use crate::reserve::try_room;
+use crate::reserve::{room, try_room};
 use crate::{DecodeError, kernels, tans, try_resize};
 
 /// The values of a byte.
@@ -45,16 +45,20 @@ pub(super) struct PlaneCoder {
 }
 
 impl PlaneCoder {
-    /// Reserves memory for planes of up to `len` bytes.
+    /// Reserves memory to encode planes of up to `len` bytes.
+    pub(super) fn reserve(&mut self, len: usize) {
+        self.huffman.reserve(BYTES);
+        self.tans.reserve(BYTES, len);
+        room(&mut self.symbols, len);
+    }
+
+    /// Reserves memory to decode planes of up to `len` bytes.
     ///
     /// # Errors
     /// `OutOfMemory`.
     pub(super) fn try_reserve(&mut self, len: usize) -> Result<(), DecodeError> {
-        // The tables have a few kilobytes.
-        self.huffman.reserve(BYTES);
         self.huffman.try_reserve(BYTES, STREAMS_BITS)?;
         try_room(&mut self.symbols, len)?;
-        self.tans.reserve(BYTES, len);
         self.tans.try_reserve(BYTES)
     }
 

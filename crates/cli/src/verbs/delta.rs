@@ -24,7 +24,7 @@ pub(crate) struct Delta {
     /// The .gwd file to write; - for standard output
     #[arg(short, long, value_name = "D")]
     output: PathBuf,
-    /// Code positions without the old weights: larger, but `gradwire fold` can join such deltas
+    /// Code positions without the old weights: larger, but who lacks them can read what changes
     #[arg(long)]
     portable: bool,
     #[command(flatten)]

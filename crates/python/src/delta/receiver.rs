@@ -66,8 +66,10 @@ impl DeltaReceiver {
         tensor: usize,
         address: usize,
     ) -> PyResult<()> {
-        if !update.is_of(&self.tensors) {
-            return Err(Failure::config("the receiver has other tensors now; stage again").into());
+        if !update.fits(self.receiver.state(), &self.tensors) {
+            let message =
+                "the receiver has had another update since this one was staged; stage it again";
+            return Err(Failure::config(message).into());
         }
         let len = self.tensor(tensor)?.byte_len();
         let (held, update, mut out) = (self.receiver.tensors(), update, Bytes::new(address, len));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gradwire_delta::part::{Content, apply};
-use gradwire_delta::{Tensor, Update};
+use gradwire_delta::{Patch, State, Tensor, Update};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -17,6 +17,8 @@ pub(crate) struct DeltaUpdate {
     update: Update,
     /// The tensors of the receiver for which it was staged.
     tensors: Arc<Vec<Tensor>>,
+    /// The numbers of the tensors that have patches, with the first patch of each.
+    changed: Vec<(usize, usize)>,
 }
 
 #[pymethods]
@@ -47,9 +49,8 @@ impl DeltaUpdate {
 
     /// The tensors that change and keep type and shape: number and description.
     fn changed(&self) -> Vec<(usize, Description)> {
-        let mut all: Vec<usize> = self.update.patches().map(|patch| patch.tensor).collect();
-        all.dedup();
-        all.into_iter().map(|tensor| (tensor, description(&self.tensors[tensor]))).collect()
+        let tensors = self.changed.iter().map(|&(tensor, _)| tensor);
+        tensors.map(|tensor| (tensor, description(&self.tensors[tensor]))).collect()
     }
 
     /// Tensors that are new or have another type or shape.
@@ -71,8 +72,7 @@ impl DeltaUpdate {
         py: Python<'py>,
         tensor: usize,
     ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
-        let update = &self.update;
-        let (places, values) = errors::detached(py, move || Ok(patch(update, tensor)))?;
+        let (places, values) = errors::detached(py, move || Ok(joined(self.patches(tensor))))?;
         Ok((PyBytes::new(py, &places), PyBytes::new(py, &values)))
     }
 
@@ -88,18 +88,29 @@ impl DeltaUpdate {
 
 impl DeltaUpdate {
     pub(super) fn new(update: Update, tensors: Arc<Vec<Tensor>>) -> Self {
-        Self { update, tensors }
+        let mut changed: Vec<(usize, usize)> =
+            update.patches().enumerate().map(|(at, patch)| (patch.tensor, at)).collect();
+        changed.dedup_by_key(|(tensor, _)| *tensor);
+        Self { update, tensors, changed }
     }
 
-    /// Whether the update was staged for a receiver with these tensors.
-    pub(super) fn is_of(&self, tensors: &Arc<Vec<Tensor>>) -> bool {
-        Arc::ptr_eq(&self.tensors, tensors)
+    /// Whether a receiver with these weights is before or after this update.
+    pub(super) fn fits(&self, state: State, tensors: &Arc<Vec<Tensor>>) -> bool {
+        let is_here = state == self.update.base() || state == self.update.target();
+        is_here && Arc::ptr_eq(&self.tensors, tensors)
+    }
+
+    /// The patches of a tensor.
+    fn patches(&self, tensor: usize) -> impl Iterator<Item = Patch<'_>> {
+        let found = self.changed.binary_search_by_key(&tensor, |&(tensor, _)| tensor);
+        let first = found.map_or(usize::MAX, |at| self.changed[at].1);
+        self.update.patches().skip(first).take_while(move |patch| patch.tensor == tensor)
     }
 
     /// Writes the changes of a tensor over its old content.
     pub(super) fn write(&self, tensor: usize, content: &mut [u8]) {
         let element = self.tensors[tensor].element();
-        for patch in self.update.patches().filter(|patch| patch.tensor == tensor) {
+        for patch in self.patches(tensor) {
             let start = patch.first * element.width();
             let part = &mut content[start..start + patch.len * element.width()];
             apply(element, &patch.content, part);
@@ -112,10 +123,10 @@ impl DeltaUpdate {
 }
 
 /// Places and values of a tensor's changes.
-fn patch(update: &Update, tensor: usize) -> (Vec<u8>, Vec<u8>) {
+fn joined<'a>(patches: impl Iterator<Item = Patch<'a>>) -> (Vec<u8>, Vec<u8>) {
     let (mut places, mut all) = (Vec::new(), Vec::new());
     let mut push = |place: usize| places.extend_from_slice(&(place as u64).to_le_bytes());
-    for patch in update.patches().filter(|patch| patch.tensor == tensor) {
+    for patch in patches {
         match patch.content {
             Content::Same => {}
             Content::Changes { positions, values } => {

@@ -88,12 +88,20 @@ struct Buffers {
 }
 
 impl Buffers {
-    fn try_reserve(&mut self) -> Result<(), DecodeError> {
-        self.coder.try_reserve(Layout::floats(4), PART)?;
+    /// Reserves memory to encode a part.
+    fn reserve(&mut self) {
+        self.coder.reserve(Layout::floats(4), PART);
         for (buffer, width) in [(&mut self.elements, 4), (&mut self.halves, 2)] {
             buffer.clear();
-            buffer.try_reserve(width * PART)?;
+            buffer.reserve(width * PART);
         }
+    }
+
+    /// Reserves memory to decode a part.
+    fn try_reserve(&mut self) -> Result<(), DecodeError> {
+        self.coder.try_reserve(Layout::floats(4), PART)?;
+        self.elements.clear();
+        self.elements.try_reserve(4 * PART)?;
         Ok(())
     }
 
@@ -143,7 +151,7 @@ impl Compressor for Lossless {
             |_| (),
             |source, (), message, workspace| {
                 let buffers: &mut Buffers = workspace.own();
-                buffers.try_reserve().expect("there is memory for a part");
+                buffers.reserve();
                 source.take_blocks(|_, block| {
                     fields::put_f32s(block, &mut buffers.elements);
                     block.fill(0.0);

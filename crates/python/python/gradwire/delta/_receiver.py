@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, List, Optional, Tuple, Union
 
 from .. import _core
 from .._arrays import whole_number
 from ._update import Update, local_shape
-from ._weights import Base, empty, library, once, pairs, path_of, to_write
+from ._weights import Base, Memory, empty, library, once, pairs, path_of, to_write
 
 if TYPE_CHECKING:
     from ._folder import Folder
@@ -34,6 +34,7 @@ class Receiver:
         path = path_of(base)
         # Keeps the memory of the user's tensors alive.
         self._memories = [] if path is not None else list(once(to_write(name, tensor) for name, tensor in pairs(base)))  # type: ignore[arg-type]
+        _check_apart(self._memories)
         self.to = library(to, base if path is not None else self._memories)
         self.core = _core.DeltaReceiver(
             path if path is not None else [memory.description for memory in self._memories],
@@ -96,3 +97,13 @@ class Receiver:
     def verify(self) -> None:
         """Hashes all weights again. Raises ``StateError`` if others have changed them."""
         self.core.verify()
+
+
+def _check_apart(memories: List[Memory]) -> None:
+    """Refuses tensors that share memory: an update would be written to both."""
+    spans = sorted((memory.description[4], memory.size, memory.name) for memory in memories if memory.size)
+    for (address, size, name), (after, _, other) in zip(spans, spans[1:]):
+        if address + size > after:
+            raise _core.ConfigError(
+                f"'{name}' and '{other}' share memory; give one of them, or a receiver that has a copy of the checkpoint"
+            )

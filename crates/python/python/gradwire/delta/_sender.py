@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Tuple, Type
 
 from .. import _core
 from .._arrays import whole_number
@@ -100,7 +100,7 @@ class Sender:
             absent=absent,
             share=share,
         )
-        self._names: Sequence[str] = [description[0] for description in self._core.tensors()]
+        self._elements = {name: element for name, element, _, _ in self._core.tensors()}
 
     @property
     def version(self) -> int:
@@ -129,8 +129,8 @@ class Sender:
         self._core.begin()
         complete, self._open = False, (this := object())
         try:
-            own = (in_place(name, tensor) for name, tensor in self._own(weights, self._share))
-            for batch in _batches(once(own, self._names)):
+            own = (self._same_type(in_place(name, tensor)) for name, tensor in self._own(weights, self._share))
+            for batch in _batches(once(own, self._elements)):
                 whole, changed = self._compare(batch)
                 written = self._core.add([one.description for one in whole], [one.description for one in changed])
                 if written:
@@ -141,6 +141,17 @@ class Sender:
             # Unless the user has rolled back and begun another update meanwhile.
             if not complete and self._open is this:
                 self.rollback()
+
+    def _same_type(self, memory: Memory) -> Memory:
+        """Refuses other types than the base's: float32 weights would be sent whole."""
+        name, element = memory.description[:2]
+        before = self._elements.get(name, element)
+        if element != before:
+            raise _core.ConfigError(
+                f"'{name}' has elements of type {element}, but the base has {before}; convert it, for example with .to(torch.bfloat16), "
+                "or begin a new run with another base"
+            )
+        return memory
 
     @staticmethod
     def _own(weights: Weights, share: Tuple[int, int]) -> Iterator[Tuple[str, Any]]:

@@ -21,6 +21,7 @@ class Update:
 
     def __init__(self, receiver: Receiver, update: _core.DeltaUpdate) -> None:
         self._receiver, self._update = receiver, update
+        self._new, self._removed, self._is_committed = update.added(), update.removed(), False
 
     @property
     def version(self) -> int:
@@ -41,7 +42,7 @@ class Update:
     @property
     def removed(self) -> List[str]:
         """Names of tensors that the new weights no longer have."""
-        return self._update.removed()
+        return self._removed
 
     def patches(self) -> Iterator[Tuple[str, Any, Any]]:
         """The changes: for each changed tensor its name, the positions of the changed elements
@@ -69,9 +70,15 @@ class Update:
     def commit(self) -> None:
         """Writes the new weights to the receiver's. If this fails, call it again."""
         self._receiver.core.commit(self._update)
+        self._is_committed = True
 
     def _added(self) -> Iterator[Tuple[str, Any]]:
-        for number, description in enumerate(self._update.added()):
+        if self._new and self._is_committed:
+            raise _core.ConfigError(
+                "the update was committed, and its new tensors belong to the receiver; load an update before its commit, or take "
+                "receiver.tensors()"
+            )
+        for number, description in enumerate(self._new):
             tensor, address = empty(description[1], local_shape(description), self._receiver.to)
             self._update.copy_added(number, address)
             yield description[0], tensor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import Any, Callable, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Container, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from .. import _core
 from .._arrays import is_torch
@@ -129,15 +129,29 @@ def to_write(name: str, tensor: Any) -> Memory:
     return _memory(name, tensor, shape, rows)
 
 
-def once(memories: Iterable[Memory], known: Sequence[str] = ()) -> Iterator[Memory]:
-    """Leaves out further names of the same memory, except names in ``known``."""
-    names, seen = set(known), {}
+def once(memories: Iterable[Memory], known: Container[str] = ()) -> Iterator[Memory]:
+    """Leaves out further names of the same memory, except names in ``known``, which come first."""
+    seen: Dict[Tuple[Any, ...], Callable[[], bool]] = {}
+    others: List[Memory] = []
     for memory in memories:
+        if memory.name in known:
+            seen[memory.place] = memory.is_held
+            yield memory
+        else:
+            others.append(memory)
+            if not known:
+                yield from _first(others, seen)
+    yield from _first(others, seen)
+
+
+def _first(memories: List[Memory], seen: Dict[Tuple[Any, ...], Callable[[], bool]]) -> Iterator[Memory]:
+    """Takes memories out of the list, and yields those that are not seen yet."""
+    while memories:
+        memory = memories.pop(0)
         # Memory that nothing held may be used again, for another tensor.
         is_tied = memory.size > 0 and memory.place in seen and seen[memory.place]()
         if not is_tied:
             seen[memory.place] = memory.is_held
-        if not is_tied or memory.name in names:
             yield memory
 
 
