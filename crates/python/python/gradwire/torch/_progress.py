@@ -10,7 +10,7 @@ from typing import Optional, TextIO
 # shown.
 _LARGE = 10_000_000
 # The number of trials by default. Candidates that differ only in their local steps share a trial.
-DEFAULT_TRIALS = 10
+DEFAULT_TRIALS = 11
 # The seconds that a core takes to compress, decompress and add up an element of one rank in one
 # step: the mean of the default candidates.
 _SECONDS_AN_ELEMENT = 30e-9
