@@ -327,9 +327,9 @@ class VerlManager:
 
     async def load(self, rollout, model, fails):
         """Loads buckets of three tensors, the last one when there are no more."""
-        bucket, self.received = [], []
+        bucket, received = [], []
         async for name, tensor in rollout.receive_weights(global_steps=self.steps):
-            self.received.append(name)
+            received.append(name)
             bucket.append((name, tensor))
             if len(bucket) == 3:
                 model.load_weights(bucket)
@@ -337,6 +337,7 @@ class VerlManager:
         if fails:
             raise RuntimeError("out of memory")
         model.load_weights(bucket)
+        self.received = received
 
 
 # slime
