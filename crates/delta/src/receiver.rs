@@ -117,7 +117,10 @@ impl<T: Tensors> Receiver<T> {
     }
 
     /// Writes a staged update. If this fails the tensors may be partly new: commit the same update
-    /// again, which writes the same elements.
+    /// again, which writes the same elements. Committing once more after success does nothing.
+    ///
+    /// Tensors that are [growable](Tensors::is_growable) take the buffers of new tensors:
+    /// [`Update::added`] is empty afterwards.
     ///
     /// # Errors
     /// If the update was staged for other weights, or the memory of the tensors is not there.
@@ -130,7 +133,10 @@ impl<T: Tensors> Receiver<T> {
         if let Some(target) = self.unfinished.filter(|_| !repairs) {
             return Err(Error::Interrupted { target });
         }
-        if self.state != base && update.kind() == Kind::Delta {
+        if update.is_committed() && self.state == target {
+            return Ok(target);
+        }
+        if update.is_committed() || self.state != base {
             return Err(Error::Stale { expected: base, found: self.state });
         }
         if !update.is_applied() {
@@ -139,6 +145,7 @@ impl<T: Tensors> Receiver<T> {
             self.unfinished = None;
         }
         self.state = target;
+        update.set_committed();
         Ok(target)
     }
 

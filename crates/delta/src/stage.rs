@@ -95,7 +95,7 @@ pub(crate) fn read_to_end<R: Read>(inputs: &mut [FrameReader<R>]) -> Result<Stat
 
 fn info(header: &Header, base: &State, target: StateHash, is_applied: bool) -> Info {
     let target = State { run: Some(header.run), version: header.target, hash: target };
-    Info { kind: header.kind, base: *base, target, is_applied }
+    Info { kind: header.kind, base: *base, target, is_applied, is_committed: false }
 }
 
 struct Staging<'a> {

@@ -295,6 +295,48 @@ fn an_update_for_other_weights_is_stale() {
 }
 
 #[test]
+fn a_second_commit_of_an_update_does_nothing() {
+    let models = three_versions();
+    let links = chain(&models);
+    for stream in [&links[0], &first_snapshot(&models[1])] {
+        let mut receiver = receiver(&models[0]);
+        let mut update = receiver.stage([&stream[..]]).unwrap();
+        assert!(!update.is_committed());
+        let state = receiver.commit(&mut update).unwrap();
+        assert!(update.is_committed());
+        assert_eq!(receiver.commit(&mut update).unwrap(), state);
+        assert!(has(&receiver, &models[1]));
+        // Once the weights have moved on, it is of other weights.
+        if state.version == 1 {
+            apply(&mut receiver, &links[1]).unwrap();
+        } else {
+            apply(&mut receiver, &first_snapshot(&models[2])).unwrap();
+        }
+        let error = receiver.commit(&mut update).unwrap_err();
+        assert!(matches!(error, Error::Stale { .. }), "{error}");
+        assert!(has(&receiver, &models[2]));
+    }
+}
+
+/// A snapshot of a base model.
+fn first_snapshot(model: &Model) -> Vec<u8> {
+    snapshot(&mut sender(model, DiffOptions::default(), 1))
+}
+
+#[test]
+fn a_snapshot_for_other_weights_is_stale() {
+    let [old, mut new] = small();
+    new.push((tensor("d", ElementType::U8, &[5]), vec![4; 5]));
+    let mut receiver = receiver(&old);
+    let mut late = receiver.stage([&first_snapshot(&old)[..]]).unwrap();
+    // The tensors to be removed are numbered, and there is one more of them now.
+    apply(&mut receiver, &delta(&old, &new)).unwrap();
+    let error = receiver.commit(&mut late).unwrap_err();
+    assert!(matches!(error, Error::Stale { .. }), "{error}");
+    assert!(has(&receiver, &new));
+}
+
+#[test]
 fn tensors_of_the_caller_keep_their_shapes() {
     let [old, new] = small();
     let stream = delta(&old, &new);
