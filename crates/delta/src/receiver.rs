@@ -21,6 +21,8 @@ pub struct Receiver<T> {
     state: State,
     /// The weights after a commit that has begun and not ended.
     unfinished: Option<State>,
+    /// The snapshot that was committed last.
+    snapshot: Option<State>,
     max_bytes: Option<u64>,
     workers: Mutex<Workers>,
 }
@@ -35,7 +37,8 @@ impl<T: Tensors> Receiver<T> {
         let hashes = hashes(&tensors, &mut workers)?;
         let state = State::base(hashes.iter().copied().sum());
         let workers = Mutex::new(workers);
-        Ok(Self { tensors, hashes, state, unfinished: None, max_bytes: None, workers })
+        let (unfinished, snapshot, max_bytes) = (None, None, None);
+        Ok(Self { tensors, hashes, state, unfinished, snapshot, max_bytes, workers })
     }
 
     /// Says that the tensors are a version of a run, as their file or folder states. The hash is
@@ -45,8 +48,8 @@ impl<T: Tensors> Receiver<T> {
         self
     }
 
-    /// Says what the weights are, once their hash has been compared.
-    pub(crate) fn name(&mut self, state: State) {
+    /// Sets run and version of the weights, once their hash has been compared.
+    pub(crate) fn set_state(&mut self, state: State) {
         debug_assert_eq!(self.state.hash, state.hash);
         self.state = state;
     }
@@ -61,6 +64,11 @@ impl<T: Tensors> Receiver<T> {
     /// The weights that are here.
     pub fn state(&self) -> State {
         self.state
+    }
+
+    /// The weights of the snapshot that was committed last.
+    pub(crate) fn snapshot(&self) -> Option<State> {
+        self.snapshot
     }
 
     /// The tensors.
@@ -145,6 +153,9 @@ impl<T: Tensors> Receiver<T> {
             self.unfinished = None;
         }
         self.state = target;
+        if update.kind() == Kind::Snapshot {
+            self.snapshot = Some(target);
+        }
         update.set_committed();
         Ok(target)
     }
