@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use crate::base_check::{fits, joined, mismatch};
+use crate::base_check::{check_count, fits, joined, mismatch};
 use crate::decode::{Decoder, Shared};
 use crate::frame::{FrameReader, Header, Kind};
 use crate::hashing::hash_of;
@@ -70,6 +70,9 @@ pub fn stage<R: Read>(
     let mut target = StateHash::default();
     for input in &mut inputs {
         target += staging.read(input, workers, update)?;
+    }
+    if staging.header.kind == Kind::Snapshot && !staging.planner.pieces.are_like(base.tensors()) {
+        check_count(&staging.header, inputs.len())?;
     }
     let result = staging.finish(state, workers, update)?;
     if result != target {
