@@ -68,7 +68,7 @@ pub enum Error {
         /// The weights that the stream gives.
         found: State,
         /// The newest weights of the folder.
-        latest: State,
+        latest: Box<State>,
     },
     /// A folder does not have the streams that lead to its newest version.
     #[error(

@@ -33,7 +33,7 @@ impl Stream {
         if found.run == latest.run && (found.version != latest.version || found == latest) {
             return Ok(());
         }
-        Err(Error::OtherStream { path: self.path.clone(), found, latest })
+        Err(Error::OtherStream { path: self.path.clone(), found, latest: latest.into() })
     }
 }
 
