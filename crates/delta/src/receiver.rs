@@ -137,7 +137,8 @@ impl<T: Tensors> Receiver<T> {
             return Err(Error::NotStaged);
         }
         let (base, target) = (update.base(), update.target());
-        let repairs = update.kind() == Kind::Snapshot || self.unfinished == Some(target);
+        let repairs = !update.is_committed()
+            && (update.kind() == Kind::Snapshot || self.unfinished == Some(target));
         if let Some(target) = self.unfinished.filter(|_| !repairs) {
             return Err(Error::Interrupted { target });
         }

@@ -4,6 +4,7 @@
 mod common;
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::*;
 use gradwire_delta::{
@@ -181,7 +182,8 @@ fn damage_with_correct_checksums_gives_no_other_weights() {
 /// Tensors whose memory is not there for some calls.
 struct Failing {
     mirror: Mirror,
-    failures: u32,
+    /// How many commits fail from now on.
+    failures: AtomicU32,
 }
 
 impl Source for Failing {
@@ -201,8 +203,9 @@ impl Source for Failing {
 
 impl Tensors for Failing {
     fn slices_mut(&mut self) -> Result<Vec<&mut [u8]>, Error> {
-        if self.failures > 0 {
-            self.failures -= 1;
+        let failures = self.failures.get_mut();
+        if *failures > 0 {
+            *failures -= 1;
             // Part of the memory has been written.
             self.mirror.slices_mut()?[0][..100].fill(0xee);
             return Err(std::io::Error::other("the device is gone").into());
@@ -216,7 +219,7 @@ fn a_failed_commit_is_repeated() {
     let [old, mut new] = small();
     new[2] = old[2].clone();
     new[0].1[..100].fill(7);
-    let failing = Failing { mirror: mirror(&old), failures: 2 };
+    let failing = Failing { mirror: mirror(&old), failures: AtomicU32::new(2) };
     let mut receiver = Receiver::new(failing, 1).unwrap();
     let before = receiver.state();
     let mut sender = sender(&old, DiffOptions::default(), 1);
@@ -237,7 +240,8 @@ fn a_failed_commit_is_repeated() {
 fn a_snapshot_repairs_an_interrupted_commit() {
     let [old, mut new] = small();
     new[2] = old[2].clone();
-    let mut receiver = Receiver::new(Failing { mirror: mirror(&old), failures: 1 }, 1).unwrap();
+    let mut receiver =
+        Receiver::new(Failing { mirror: mirror(&old), failures: AtomicU32::new(1) }, 1).unwrap();
     let mut sender = sender(&old, DiffOptions::default(), 1);
     let stream = diff(&mut sender, &new);
     let mut update = receiver.stage([&stream[..]]).unwrap();
@@ -247,6 +251,24 @@ fn a_snapshot_repairs_an_interrupted_commit() {
     let mut update = receiver.stage([&snapshot[..]]).unwrap();
     receiver.commit(&mut update).unwrap();
     receiver.verify().unwrap();
+    assert_eq!(content(&receiver.tensors().mirror), new);
+}
+
+#[test]
+fn an_update_from_before_does_not_repair_an_interrupted_commit() {
+    let [old, mut new] = small();
+    new[2] = old[2].clone();
+    new[0].1[..100].fill(7);
+    let failing = Failing { mirror: mirror(&old), failures: AtomicU32::new(0) };
+    let mut receiver = Receiver::new(failing, 1).unwrap();
+    let mut before = receiver.stage([&first_snapshot(&old)[..]]).unwrap();
+    receiver.commit(&mut before).unwrap();
+    receiver.tensors().failures.store(1, Ordering::Relaxed);
+    let mut update = receiver.stage([&delta(&old, &new)[..]]).unwrap();
+    receiver.commit(&mut update).unwrap_err();
+    let error = receiver.commit(&mut before).unwrap_err();
+    assert!(matches!(error, Error::Interrupted { .. }), "{error}");
+    receiver.commit(&mut update).unwrap();
     assert_eq!(content(&receiver.tensors().mirror), new);
 }
 
