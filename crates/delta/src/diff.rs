@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::frame::{FrameWriter, Header, Kind, Share, Sink};
 use crate::hasher::TensorHasher;
 use crate::hashing::hash_of;
-use crate::options::{Absent, DiffOptions, Summary, Target};
+use crate::options::{Absent, DiffOptions, Ends, Summary, Target};
 use crate::part::{Options, PART};
 use crate::pool::{Pool, Pools};
 use crate::record::{self, Reference, SMALL};
@@ -18,20 +18,19 @@ use crate::{Error, Source, State, StateHash, Tensor};
 /// Bytes of elements that a thread takes from a batch, about.
 const BATCH: usize = 64 << 20;
 
-/// Writes the changes from `base`, which is `state`, to `new`.
+/// Writes the changes from `base` to `new`, whose states are in `ends`.
 ///
 /// # Errors
 /// If tensors cannot be read, are absent against the options, or the sink fails.
 pub fn write_delta(
     base: &dyn Source,
-    state: &State,
     new: &dyn Source,
-    target: Target,
+    ends: &Ends,
     options: &DiffOptions,
     workers: &mut Workers,
     sink: &mut Sink<'_>,
 ) -> Result<Summary, Error> {
-    let mut diff = Diff::new(base, state, target, options);
+    let mut diff = Diff::new(base, &ends.base, ends.target, options);
     diff.add(base, new, workers, sink)?;
     diff.finish(base, workers, sink)
 }
