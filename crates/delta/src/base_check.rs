@@ -18,6 +18,9 @@ pub(crate) fn joined(headers: &[&Header]) -> Result<Header, Error> {
         if header.share.count != first.share.count || header.named != first.named {
             return Err(Error::MixedShares("they are shares of different numbers of ranks"));
         }
+        if header.portable != first.portable {
+            return Err(Error::MixedShares("some of them are portable, and others are not"));
+        }
     }
     let mut indexes: Vec<u64> = headers.iter().map(|header| header.share.index).collect();
     indexes.sort_unstable();
@@ -26,6 +29,12 @@ pub(crate) fn joined(headers: &[&Header]) -> Result<Header, Error> {
     }
     let base_hash = headers.iter().map(|header| header.base_hash).sum();
     Ok(Header { base_hash, ..(*first).clone() })
+}
+
+/// Refuses fewer streams than the update has.
+pub(crate) fn check_count(header: &Header, found: usize) -> Result<(), Error> {
+    let (expected, found) = (header.share.count, found as u64);
+    if expected > found { Err(Error::MissingShares { expected, found }) } else { Ok(()) }
 }
 
 /// Whether the streams can be applied to `state`; otherwise the whole streams must be read, to see
@@ -54,9 +63,8 @@ pub(crate) fn mismatch(
     if state.hash == target {
         return None;
     }
-    if header.share.count > found as u64 {
-        let expected = header.share.count;
-        return Some(Error::MissingShares { expected, found: found as u64 });
+    if let Err(error) = check_count(header, found) {
+        return Some(error);
     }
     // A base model is version 0 of any run.
     Some(match state.version {

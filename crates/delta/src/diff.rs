@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::frame::{FrameWriter, Header, Kind, Share, Sink};
 use crate::hasher::TensorHasher;
 use crate::hashing::hash_of;
-use crate::options::{Absent, DiffOptions, Summary, Target};
+use crate::options::{Absent, DiffOptions, Ends, Summary, Target};
 use crate::part::{Options, PART};
 use crate::pool::{Pool, Pools};
 use crate::record::{self, Reference, SMALL};
@@ -18,25 +18,24 @@ use crate::{Error, Source, State, StateHash, Tensor};
 /// Bytes of elements that a thread takes from a batch, about.
 const BATCH: usize = 64 << 20;
 
-/// Writes the changes from `base`, which is `state`, to `new`.
+/// Writes the changes from `base` to `new`, whose states are in `ends`.
 ///
 /// # Errors
 /// If tensors cannot be read, are absent against the options, or the sink fails.
 pub fn write_delta(
     base: &dyn Source,
-    state: &State,
     new: &dyn Source,
-    target: Target,
+    ends: &Ends,
     options: &DiffOptions,
     workers: &mut Workers,
     sink: &mut Sink<'_>,
 ) -> Result<Summary, Error> {
-    let mut diff = Diff::new(base, state, target, options);
+    let mut diff = Diff::new(base, &ends.base, ends.target, options);
     diff.add(base, new, workers, sink)?;
     diff.finish(base, workers, sink)
 }
 
-/// Writes all tensors of `source`. Its state is `state`, with a hash that is not used.
+/// Writes all tensors of `source`, which are the weights `target`.
 ///
 /// # Errors
 /// If tensors cannot be read, or the sink fails.
@@ -132,7 +131,13 @@ impl Diff {
             if let Some(base_index) = same
                 && tensor.elements() < SMALL
             {
-                self.add_small(base, new, (base_index, index), workers, sink)?;
+                let worker = &mut workers.all[0];
+                if let Some(full) = self.add_small(base, new, (base_index, index), worker)? {
+                    // Threads decide the size of a batch; they must not decide the order of records.
+                    self.write(base, new, &batch, workers, sink)?;
+                    (batch, bytes) = (Vec::new(), 0);
+                    self.write_pool(base, &full, &mut workers.all[0], sink)?;
+                }
                 continue;
             }
             for segment in segments(tensor, index, same) {
@@ -140,8 +145,7 @@ impl Diff {
                 batch.push(segment);
                 if bytes >= most {
                     self.write(base, new, &batch, workers, sink)?;
-                    batch.clear();
-                    bytes = 0;
+                    (batch, bytes) = (Vec::new(), 0);
                 }
             }
         }
@@ -202,28 +206,24 @@ impl Diff {
         Ok(None)
     }
 
+    /// Adds a tensor to the open pool of its type; returns a pool that is full without it.
     fn add_small(
         &mut self,
         base: &dyn Source,
         new: &dyn Source,
         (base_index, new_index): (usize, usize),
-        workers: &mut Workers,
-        sink: &mut Sink<'_>,
-    ) -> Result<(), Error> {
+        worker: &mut Worker,
+    ) -> Result<Option<Pool>, Error> {
         let tensor = &base.tensors()[base_index];
-        let worker = &mut workers.all[0];
         let old = base.read(base_index, 0..tensor.byte_len(), &mut worker.base)?;
         let new = new.read(new_index, 0..tensor.byte_len(), &mut worker.new)?;
         if old == new {
-            return Ok(());
+            return Ok(None);
         }
         let hasher = TensorHasher::new(tensor);
         let change = hasher.content(0, new) - hasher.content(0, old);
         self.hash += change;
-        if let Some(full) = self.pools.add(tensor, base_index, old, new, change) {
-            self.write_pool(base, &full, worker, sink)?;
-        }
-        Ok(())
+        Ok(self.pools.add(tensor, base_index, old, new, change))
     }
 
     fn write_pool(

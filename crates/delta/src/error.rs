@@ -56,6 +56,20 @@ pub enum Error {
         /// The weights that a delta changes, or those of a snapshot.
         expected: State,
     },
+    /// A stream of a folder is of another run than the newest weights, or of the same version with
+    /// other weights.
+    #[error(
+        "'{}' gives {found}, but the newest weights of the folder are {latest}: another trainer \
+         has published to the folder; publish a snapshot of the newest weights", path.display()
+    )]
+    OtherStream {
+        /// The stream.
+        path: PathBuf,
+        /// The weights that the stream gives.
+        found: State,
+        /// The newest weights of the folder.
+        latest: Box<State>,
+    },
     /// A folder does not have the streams that lead to its newest version.
     #[error(
         "no streams in '{}' lead from {state} to {latest}: the delta from version {} to {link} is \

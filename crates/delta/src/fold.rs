@@ -4,7 +4,7 @@ use std::io::Read;
 
 use crate::diff::write_delta;
 use crate::frame::{FrameReader, Sink};
-use crate::options::{Absent, DiffOptions, Summary, Target};
+use crate::options::{Absent, DiffOptions, Ends, Summary, Target};
 use crate::workers::Workers;
 use crate::{Error, Mirror, Receiver, Source, State, Update};
 
@@ -40,5 +40,6 @@ pub fn fold<R: Read>(
     let target = Target { run: result.run.expect("a link names its run"), version: result.version };
     let options = DiffOptions { absent: Absent::Remove, ..*options };
     let mut workers = Workers::new(threads);
-    write_delta(base, &state, receiver.tensors(), target, &options, &mut workers, sink)
+    let ends = Ends { base: state, target };
+    write_delta(base, receiver.tensors(), &ends, &options, &mut workers, sink)
 }

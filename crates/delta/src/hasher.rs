@@ -40,7 +40,8 @@ impl TensorHasher {
         }
     }
 
-    /// The term that stands for the tensor's existence; the shard with the first row owns it.
+    /// The term that stands for the tensor's existence; the shard with the first row owns it, or
+    /// the one shard of a tensor without rows.
     pub fn existence(&self) -> StateHash {
         if !self.owns_existence {
             return StateHash::default();
@@ -168,6 +169,9 @@ mod tests {
             whole(&shard, &bytes[rows.start as usize * 4..rows.end as usize * 4])
         });
         assert_eq!(shards.into_iter().sum::<StateHash>(), hash);
+        // Ranks without rows add nothing.
+        let none = Tensor::shard("w", ElementType::Bf16, [11, 2], 11..11).unwrap();
+        assert_eq!(whole(&none, &[]), StateHash::default());
     }
 
     #[test]

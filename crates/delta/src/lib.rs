@@ -85,7 +85,7 @@ pub use hasher::TensorHasher;
 pub use hashing::hashes;
 pub use join::join;
 pub use mirror::Mirror;
-pub use options::{Absent, DiffOptions, Summary, Target};
+pub use options::{Absent, DiffOptions, Ends, Summary, Target};
 pub use patched::{Changes, NewElements, Patched};
 pub use receiver::Receiver;
 pub use sender::Sender;

@@ -41,6 +41,15 @@ pub struct Target {
     pub version: u64,
 }
 
+/// The weights that a delta leads from and to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ends {
+    /// The weights that receivers hold.
+    pub base: State,
+    /// The name of the new ones.
+    pub target: Target,
+}
+
 /// What was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Summary {

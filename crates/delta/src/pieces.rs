@@ -83,6 +83,15 @@ impl Pieces {
         Ok(self.all.len() - 1)
     }
 
+    /// Whether these are all of `tensors`, which are in order, and no others.
+    pub(crate) fn are_like(&self, tensors: &[Tensor]) -> bool {
+        let is_there = |piece: &Piece| {
+            let found = tensors.binary_search_by(|tensor| tensor.key().cmp(&piece.tensor.key()));
+            found.is_ok_and(|index| tensors[index] == piece.tensor)
+        };
+        self.all.len() == tensors.len() && self.all.iter().all(is_there)
+    }
+
     pub(crate) fn add_hash(&mut self, number: usize, hash: StateHash) {
         self.all[number].hash += hash;
     }

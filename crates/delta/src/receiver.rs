@@ -21,6 +21,8 @@ pub struct Receiver<T> {
     state: State,
     /// The weights after a commit that has begun and not ended.
     unfinished: Option<State>,
+    /// The snapshot that was committed last.
+    snapshot: Option<State>,
     max_bytes: Option<u64>,
     workers: Mutex<Workers>,
 }
@@ -35,7 +37,8 @@ impl<T: Tensors> Receiver<T> {
         let hashes = hashes(&tensors, &mut workers)?;
         let state = State::base(hashes.iter().copied().sum());
         let workers = Mutex::new(workers);
-        Ok(Self { tensors, hashes, state, unfinished: None, max_bytes: None, workers })
+        let (unfinished, snapshot, max_bytes) = (None, None, None);
+        Ok(Self { tensors, hashes, state, unfinished, snapshot, max_bytes, workers })
     }
 
     /// Says that the tensors are a version of a run, as their file or folder states. The hash is
@@ -45,8 +48,8 @@ impl<T: Tensors> Receiver<T> {
         self
     }
 
-    /// Says what the weights are, once their hash has been compared.
-    pub(crate) fn name(&mut self, state: State) {
+    /// Sets run and version of the weights, once their hash has been compared.
+    pub(crate) fn set_state(&mut self, state: State) {
         debug_assert_eq!(self.state.hash, state.hash);
         self.state = state;
     }
@@ -61,6 +64,11 @@ impl<T: Tensors> Receiver<T> {
     /// The weights that are here.
     pub fn state(&self) -> State {
         self.state
+    }
+
+    /// The weights of the snapshot that was committed last.
+    pub(crate) fn snapshot(&self) -> Option<State> {
+        self.snapshot
     }
 
     /// The tensors.
@@ -117,7 +125,10 @@ impl<T: Tensors> Receiver<T> {
     }
 
     /// Writes a staged update. If this fails the tensors may be partly new: commit the same update
-    /// again, which writes the same elements.
+    /// again, which writes the same elements. Committing once more after success does nothing.
+    ///
+    /// Tensors that are [growable](Tensors::is_growable) take the buffers of new tensors:
+    /// [`Update::added`] is empty afterwards.
     ///
     /// # Errors
     /// If the update was staged for other weights, or the memory of the tensors is not there.
@@ -126,11 +137,15 @@ impl<T: Tensors> Receiver<T> {
             return Err(Error::NotStaged);
         }
         let (base, target) = (update.base(), update.target());
-        let repairs = update.kind() == Kind::Snapshot || self.unfinished == Some(target);
+        let repairs = !update.is_committed()
+            && (update.kind() == Kind::Snapshot || self.unfinished == Some(target));
         if let Some(target) = self.unfinished.filter(|_| !repairs) {
             return Err(Error::Interrupted { target });
         }
-        if self.state != base && update.kind() == Kind::Delta {
+        if update.is_committed() && self.state == target {
+            return Ok(target);
+        }
+        if update.is_committed() || self.state != base {
             return Err(Error::Stale { expected: base, found: self.state });
         }
         if !update.is_applied() {
@@ -139,6 +154,10 @@ impl<T: Tensors> Receiver<T> {
             self.unfinished = None;
         }
         self.state = target;
+        if update.kind() == Kind::Snapshot {
+            self.snapshot = Some(target);
+        }
+        update.set_committed();
         Ok(target)
     }
 

@@ -47,7 +47,8 @@ impl Sender {
         let run = receiver.state().run.unwrap_or_else(RunId::random);
         let version = receiver.state().version;
         Self {
-            receiver: receiver.with_version(run, version),
+            // What this sender wrote itself needs no limit.
+            receiver: receiver.with_version(run, version).with_max_bytes(u64::MAX),
             run,
             options,
             workers: Workers::new(threads),
@@ -72,7 +73,7 @@ impl Sender {
     ///
     /// # Errors
     /// If an update is neither committed nor rolled back, tensors are missing, or the sink fails.
-    /// After an error roll back.
+    /// A failed update is rolled back.
     pub fn diff(&mut self, new: &dyn Source, sink: &mut Sink<'_>) -> Result<Summary, Error> {
         self.begin()?;
         self.add(new, sink)?;
@@ -97,12 +98,13 @@ impl Sender {
     /// Writes some tensors of the new weights. The order of tensors decides the order of records.
     ///
     /// # Errors
-    /// If no update has begun, a tensor is given twice, or the sink fails. After an error roll
+    /// If no update has begun, a tensor is given twice, or the sink fails. A failed update is rolled
     /// back.
     pub fn add(&mut self, new: &dyn Source, sink: &mut Sink<'_>) -> Result<(), Error> {
         let Self { receiver, workers, open, stream, .. } = self;
         let diff = open.as_mut().ok_or(Error::NothingPending)?;
-        diff.add(receiver.tensors(), new, workers, &mut keeping(stream, sink))
+        let added = diff.add(receiver.tensors(), new, workers, &mut keeping(stream, sink));
+        added.inspect_err(|_| self.rollback())
     }
 
     /// As [`add`](Sender::add), for tensors of which some are known only by their changes. Gives
@@ -115,19 +117,26 @@ impl Sender {
         let Self { receiver, workers, open, stream, .. } = self;
         let diff = open.as_mut().ok_or(Error::NothingPending)?;
         let base = receiver.tensors();
-        diff.add(base, &new.over(base)?, workers, &mut keeping(stream, sink))
+        let added = new
+            .over(base)
+            .and_then(|new| diff.add(base, &new, workers, &mut keeping(stream, sink)));
+        added.inspect_err(|_| self.rollback())
     }
 
     /// Ends the update.
     ///
     /// # Errors
-    /// If no update has begun, tensors are missing, or the sink fails. After an error roll back.
+    /// If no update has begun, tensors are missing, or the sink fails. A failed update is rolled
+    /// back.
     pub fn finish(&mut self, sink: &mut Sink<'_>) -> Result<Summary, Error> {
         let diff = self.open.take().ok_or(Error::NothingPending)?;
         let Self { receiver, workers, stream, .. } = self;
-        let summary = diff.finish(receiver.tensors(), workers, &mut keeping(stream, sink))?;
-        self.is_complete = true;
-        Ok(summary)
+        let summary = diff.finish(receiver.tensors(), workers, &mut keeping(stream, sink));
+        match &summary {
+            Ok(_) => self.is_complete = true,
+            Err(_) => self.rollback(),
+        }
+        summary
     }
 
     /// Advances the kept weights by the written update, which is decoded and proven first as a

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use crate::base_check::{fits, joined, mismatch};
+use crate::base_check::{check_count, fits, joined, mismatch};
 use crate::decode::{Decoder, Shared};
 use crate::frame::{FrameReader, Header, Kind};
 use crate::hashing::hash_of;
@@ -71,6 +71,9 @@ pub fn stage<R: Read>(
     for input in &mut inputs {
         target += staging.read(input, workers, update)?;
     }
+    if staging.header.kind == Kind::Snapshot && !staging.planner.pieces.are_like(base.tensors()) {
+        check_count(&staging.header, inputs.len())?;
+    }
     let result = staging.finish(state, workers, update)?;
     if result != target {
         return Err(Error::WrongResult { expected: target, found: result });
@@ -95,7 +98,7 @@ pub(crate) fn read_to_end<R: Read>(inputs: &mut [FrameReader<R>]) -> Result<Stat
 
 fn info(header: &Header, base: &State, target: StateHash, is_applied: bool) -> Info {
     let target = State { run: Some(header.run), version: header.target, hash: target };
-    Info { kind: header.kind, base: *base, target, is_applied }
+    Info { kind: header.kind, base: *base, target, is_applied, is_committed: false }
 }
 
 struct Staging<'a> {

@@ -59,9 +59,10 @@ impl Tensor {
     /// Rows `rows` of a tensor whose shape is `shape`.
     ///
     /// # Errors
-    /// As for [`Tensor::new`]; if the rows are not rows of the tensor; or if the shard starts
-    /// or ends neither at an end of the tensor nor at a multiple of 8 bytes: the hash of a tensor
-    /// is taken over words of 8 bytes. Gather such a tensor, and give it whole.
+    /// As for [`Tensor::new`]; if the rows are not rows of the tensor; if they are 0..0 of a tensor
+    /// that has rows: the first row's shard stands for the tensor's existence in its hash; or if
+    /// the shard starts or ends neither at an end of the tensor nor at a multiple of 8 bytes: the
+    /// hash of a tensor is taken over words of 8 bytes. Gather such a tensor, and give it whole.
     pub fn shard(
         name: impl Into<String>,
         element: ElementType,
@@ -72,6 +73,12 @@ impl Tensor {
         let refuse = |reason| Err(Error::InvalidTensor { name: whole.name.clone(), reason });
         if rows.start > rows.end || rows.end > whole.rows.end {
             return refuse("the rows of the shard are not rows of the tensor");
+        }
+        if rows == (0..0) && whole.rows.end > 0 {
+            return refuse(
+                "the shard has no rows, but would stand for the first one; leave it out, or give \
+                 the end of the tensor as its rows",
+            );
         }
         let row = whole.row_elements() * element.width() as u64;
         let is_cut = |at: u64| at > 0 && at < whole.rows.end && !(at * row).is_multiple_of(8);
@@ -182,6 +189,10 @@ mod tests {
         assert!(Tensor::new("", ElementType::U8, [1]).is_err());
         assert!(Tensor::new("w", ElementType::U8, vec![1; 65]).is_err());
         assert!(Tensor::shard("w", ElementType::U8, [16], 8..17).is_err());
+        // Without rows it would count as the shard of the first row.
+        assert!(Tensor::shard("w", ElementType::U8, [16], 0..0).is_err());
+        assert!(Tensor::shard("w", ElementType::U8, [16], 16..16).is_ok());
+        assert!(Tensor::shard("w", ElementType::U8, [0, 4], 0..0).is_ok());
         // Three rows of two bytes end within a word.
         let error = Tensor::shard("b", ElementType::Bf16, [10], 0..3).unwrap_err().to_string();
         assert!(error.contains("gather"), "{error}");

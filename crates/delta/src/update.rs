@@ -15,7 +15,7 @@ use crate::{Buffer, Error, Source, State, StateHash, Tensor};
 /// or of which most elements changed.
 ///
 /// One that was not staged, or for which staging failed, is empty: commit refuses it, and its
-/// methods `kind`, `base`, `target` and `is_applied` panic.
+/// methods `kind`, `base`, `target`, `is_applied` and `is_committed` panic.
 #[derive(Debug, Default)]
 pub struct Update {
     pub(crate) info: Option<Info>,
@@ -34,6 +34,7 @@ pub(crate) struct Info {
     pub(crate) base: State,
     pub(crate) target: State,
     pub(crate) is_applied: bool,
+    pub(crate) is_committed: bool,
 }
 
 /// A new tensor.
@@ -119,6 +120,16 @@ impl Update {
         self.info().is_applied
     }
 
+    /// Whether a receiver has committed it. It cannot be committed to other weights then.
+    pub fn is_committed(&self) -> bool {
+        self.info().is_committed
+    }
+
+    /// Notes that a receiver has written it.
+    pub(crate) fn set_committed(&mut self) {
+        self.info.as_mut().expect("the update was staged").is_committed = true;
+    }
+
     /// The changes of tensors that keep type and shape, in order of tensors and elements.
     pub fn patches(&self) -> impl ExactSizeIterator<Item = Patch<'_>> {
         self.patches.iter().map(|placed| {
@@ -128,6 +139,8 @@ impl Update {
     }
 
     /// New tensors, and those that replace tensors of another type or shape; in a snapshot all.
+    /// Read them before a commit to a [`Mirror`](crate::Mirror): it takes the buffers, and leaves
+    /// none here.
     pub fn added(&self) -> impl ExactSizeIterator<Item = (&Tensor, &[u8])> {
         self.added.iter().map(|added| (&added.tensor, &*added.buffer))
     }

@@ -4,6 +4,7 @@
 mod common;
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::*;
 use gradwire_delta::{
@@ -95,22 +96,6 @@ fn every_flipped_bit_of_the_base_is_found() {
 }
 
 #[test]
-fn weights_that_change_behind_the_receiver_are_found() {
-    let models = three_versions();
-    let links = chain(&models);
-    let mut memory = models[0].clone();
-    let pairs = memory.iter_mut().map(|(tensor, bytes)| (tensor.clone(), &mut bytes[..]));
-    let mut receiver = Receiver::new(SlicesMut::new(pairs).unwrap(), 1).unwrap();
-    receiver.verify().unwrap();
-    let mut tensors = receiver.into_tensors();
-    // The receiver is made again with the hash of changed weights only if the caller lets it.
-    tensors.slices_mut().unwrap()[0][5] ^= 1;
-    receiver = Receiver::new(tensors, 1).unwrap();
-    let error = receiver.stage([&links[0][..]]).unwrap_err();
-    assert!(matches!(error, Error::WrongBase { .. }), "{error}");
-}
-
-#[test]
 fn every_truncation_is_refused() {
     let models = three_versions();
     for stream in
@@ -130,18 +115,6 @@ fn every_truncation_is_refused() {
         check_ending(*ending, stream.len() as u64).unwrap();
         check_ending(*ending, stream.len() as u64 + 1).unwrap_err();
     }
-}
-
-fn small() -> [Model; 2] {
-    let first = vec![
-        (tensor("a", ElementType::Bf16, &[130, 130]), vec![0x3c; 33_800]),
-        (tensor("b", ElementType::F32, &[9]), vec![1; 36]),
-        (tensor("c", ElementType::F32, &[9]), vec![2; 36]),
-    ];
-    let mut second = step(&first, 1, 400);
-    second[2] = (tensor("c", ElementType::F16, &[2, 9]), vec![3; 36]);
-    second[1].1[4] = 77;
-    [first, second]
 }
 
 #[test]
@@ -209,7 +182,8 @@ fn damage_with_correct_checksums_gives_no_other_weights() {
 /// Tensors whose memory is not there for some calls.
 struct Failing {
     mirror: Mirror,
-    failures: u32,
+    /// How many commits fail from now on.
+    failures: AtomicU32,
 }
 
 impl Source for Failing {
@@ -229,8 +203,9 @@ impl Source for Failing {
 
 impl Tensors for Failing {
     fn slices_mut(&mut self) -> Result<Vec<&mut [u8]>, Error> {
-        if self.failures > 0 {
-            self.failures -= 1;
+        let failures = self.failures.get_mut();
+        if *failures > 0 {
+            *failures -= 1;
             // Part of the memory has been written.
             self.mirror.slices_mut()?[0][..100].fill(0xee);
             return Err(std::io::Error::other("the device is gone").into());
@@ -244,7 +219,7 @@ fn a_failed_commit_is_repeated() {
     let [old, mut new] = small();
     new[2] = old[2].clone();
     new[0].1[..100].fill(7);
-    let failing = Failing { mirror: mirror(&old), failures: 2 };
+    let failing = Failing { mirror: mirror(&old), failures: AtomicU32::new(2) };
     let mut receiver = Receiver::new(failing, 1).unwrap();
     let before = receiver.state();
     let mut sender = sender(&old, DiffOptions::default(), 1);
@@ -265,7 +240,8 @@ fn a_failed_commit_is_repeated() {
 fn a_snapshot_repairs_an_interrupted_commit() {
     let [old, mut new] = small();
     new[2] = old[2].clone();
-    let mut receiver = Receiver::new(Failing { mirror: mirror(&old), failures: 1 }, 1).unwrap();
+    let mut receiver =
+        Receiver::new(Failing { mirror: mirror(&old), failures: AtomicU32::new(1) }, 1).unwrap();
     let mut sender = sender(&old, DiffOptions::default(), 1);
     let stream = diff(&mut sender, &new);
     let mut update = receiver.stage([&stream[..]]).unwrap();
@@ -275,6 +251,24 @@ fn a_snapshot_repairs_an_interrupted_commit() {
     let mut update = receiver.stage([&snapshot[..]]).unwrap();
     receiver.commit(&mut update).unwrap();
     receiver.verify().unwrap();
+    assert_eq!(content(&receiver.tensors().mirror), new);
+}
+
+#[test]
+fn an_update_from_before_does_not_repair_an_interrupted_commit() {
+    let [old, mut new] = small();
+    new[2] = old[2].clone();
+    new[0].1[..100].fill(7);
+    let failing = Failing { mirror: mirror(&old), failures: AtomicU32::new(0) };
+    let mut receiver = Receiver::new(failing, 1).unwrap();
+    let mut before = receiver.stage([&first_snapshot(&old)[..]]).unwrap();
+    receiver.commit(&mut before).unwrap();
+    receiver.tensors().failures.store(1, Ordering::Relaxed);
+    let mut update = receiver.stage([&delta(&old, &new)[..]]).unwrap();
+    receiver.commit(&mut update).unwrap_err();
+    let error = receiver.commit(&mut before).unwrap_err();
+    assert!(matches!(error, Error::Interrupted { .. }), "{error}");
+    receiver.commit(&mut update).unwrap();
     assert_eq!(content(&receiver.tensors().mirror), new);
 }
 
@@ -292,6 +286,48 @@ fn an_update_for_other_weights_is_stale() {
     let error = receiver.commit(&mut again).unwrap_err();
     assert!(matches!(error, Error::NotStaged), "{error}");
     assert!(has(&receiver, &models[1]));
+}
+
+#[test]
+fn a_second_commit_of_an_update_does_nothing() {
+    let models = three_versions();
+    let links = chain(&models);
+    for stream in [&links[0], &first_snapshot(&models[1])] {
+        let mut receiver = receiver(&models[0]);
+        let mut update = receiver.stage([&stream[..]]).unwrap();
+        assert!(!update.is_committed());
+        let state = receiver.commit(&mut update).unwrap();
+        assert!(update.is_committed());
+        assert_eq!(receiver.commit(&mut update).unwrap(), state);
+        assert!(has(&receiver, &models[1]));
+        // Once the weights have moved on, it is of other weights.
+        if state.version == 1 {
+            apply(&mut receiver, &links[1]).unwrap();
+        } else {
+            apply(&mut receiver, &first_snapshot(&models[2])).unwrap();
+        }
+        let error = receiver.commit(&mut update).unwrap_err();
+        assert!(matches!(error, Error::Stale { .. }), "{error}");
+        assert!(has(&receiver, &models[2]));
+    }
+}
+
+/// A snapshot of a base model.
+fn first_snapshot(model: &Model) -> Vec<u8> {
+    snapshot(&mut sender(model, DiffOptions::default(), 1))
+}
+
+#[test]
+fn a_snapshot_for_other_weights_is_stale() {
+    let [old, mut new] = small();
+    new.push((tensor("d", ElementType::U8, &[5]), vec![4; 5]));
+    let mut receiver = receiver(&old);
+    let mut late = receiver.stage([&first_snapshot(&old)[..]]).unwrap();
+    // The tensors to be removed are numbered, and there is one more of them now.
+    apply(&mut receiver, &delta(&old, &new)).unwrap();
+    let error = receiver.commit(&mut late).unwrap_err();
+    assert!(matches!(error, Error::Stale { .. }), "{error}");
+    assert!(has(&receiver, &new));
 }
 
 #[test]

@@ -111,7 +111,6 @@ fn changes_that_cannot_be_are_refused() {
 fn changes_need_their_base() {
     let old = model(6);
     let mut sender = sender(&old, DiffOptions::default(), 1);
-    sender.begin().unwrap();
     let others = [
         tensor("other", ElementType::Bf16, &[33]),
         tensor("layer.0.bias", ElementType::F16, &[33]),
@@ -120,6 +119,7 @@ fn changes_need_their_base() {
     for other in others {
         let changes = Changes { ends: vec![1], positions: &[0], values: &[1, 2] };
         let new = Patched::new([(other, NewElements::Changes(changes))]).unwrap();
+        sender.begin().unwrap();
         let error = sender.add_patched(&new, &mut |_| Ok(())).unwrap_err();
         assert!(error.to_string().contains("give all elements"), "{error}");
     }

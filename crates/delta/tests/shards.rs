@@ -95,6 +95,39 @@ fn a_missing_share_is_refused() {
 }
 
 #[test]
+fn a_snapshot_with_missing_shares_is_refused_unless_the_weights_are_that_share() {
+    let (old, new) = (model(1), step(&model(1), 1, 40));
+    let snapshots: Vec<_> = senders(&new, 3).iter_mut().map(snapshot).collect();
+    for given in [&snapshots[..1], &snapshots[1..], &snapshots[..2]] {
+        for receiver in [receiver(&old), receiver(&Model::new()), receiver(&shards(&old, 0, 2))] {
+            let error = receiver.stage(given.iter().map(|stream| &stream[..])).unwrap_err();
+            assert!(matches!(error, Error::MissingShares { expected: 3, .. }), "{error}");
+        }
+    }
+    for (rank, stream) in snapshots.iter().enumerate() {
+        let mut receiver = receiver(&shards(&old, rank as u64, 3));
+        apply(&mut receiver, stream).unwrap();
+        assert!(has(&receiver, &shards(&new, rank as u64, 3)));
+    }
+}
+
+#[test]
+fn shares_are_all_portable_or_none() {
+    let (old, new) = (model(1), step(&model(1), 1, 40));
+    let streams: Vec<_> = [true, false]
+        .into_iter()
+        .zip(0..)
+        .map(|(portable, index)| {
+            let share = Share { index, count: 2 };
+            let options = DiffOptions { share, portable, ..DiffOptions::default() };
+            diff(&mut sender(&shards(&old, index, 2), options, 1), &shards(&new, index, 2))
+        })
+        .collect();
+    let error = receiver(&old).stage(streams.iter().map(|stream| &stream[..])).unwrap_err();
+    assert!(matches!(error, Error::MixedShares(_)), "{error}");
+}
+
+#[test]
 fn whole_tensors_do_not_fit_shards() {
     let (old, new) = (model(1), step(&model(1), 1, 40));
     let stream = delta(&old, &new);

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufReader};
+use std::path::PathBuf;
 
 use super::{Folder, chain, contents};
 use crate::files::FileError;
@@ -15,7 +16,25 @@ enum Next {
     /// They are the newest, and this is their name.
     Newest(State),
     /// The next stream on the way to the newest.
-    Stream(File),
+    Stream(Stream),
+}
+
+/// A stream on the way to the newest weights.
+struct Stream {
+    path: PathBuf,
+    file: File,
+    latest: State,
+}
+
+impl Stream {
+    /// Refuses a stream that gives weights from which no way leads to the newest ones.
+    fn check(&self, found: State) -> Result<(), Error> {
+        let latest = self.latest;
+        if found.run == latest.run && (found.version != latest.version || found == latest) {
+            return Ok(());
+        }
+        Err(Error::OtherStream { path: self.path.clone(), found, latest: latest.into() })
+    }
 }
 
 impl Folder {
@@ -39,7 +58,7 @@ impl Folder {
                 .map_err(|missing| self.no_chain(state, latest, missing.link, missing.snapshot))?;
             let path = self.path.join(way[0].name());
             match File::open(&path) {
-                Ok(file) => return Ok(Next::Stream(file)),
+                Ok(file) => return Ok(Next::Stream(Stream { path, file, latest })),
                 Err(error) if error.kind() == io::ErrorKind::NotFound && attempt < ATTEMPTS => {
                     attempt += 1;
                 }
@@ -60,19 +79,22 @@ impl<T: Tensors> Receiver<T> {
     /// Returns `false` if the weights are the newest.
     ///
     /// # Errors
-    /// [`Error::NothingPublished`]; [`Error::NoChain`] with the missing link; streams that are
-    /// damaged. The weights are as they were.
+    /// [`Error::NothingPublished`]; [`Error::NoChain`] with the missing link;
+    /// [`Error::OtherStream`]; streams that are damaged. The weights are as they were.
     pub fn stage_next(&mut self, folder: &Folder, update: &mut Update) -> Result<bool, Error> {
         match self.stage_step(folder, true, update) {
             // The links are of another base model: a snapshot may lead to the newest version.
-            Err(Error::WrongBase { .. } | Error::OtherRun { .. }) => {}
+            Err(Error::WrongBase { .. } | Error::OtherRun { .. } | Error::OtherStream { .. }) => {}
             other => return other,
         }
         let staged = self.stage_step(folder, false, update)?;
-        if let (true, Some(latest)) = (staged && update.is_applied(), folder.latest()?) {
-            // The weights are those of the snapshot, but the links after it are of others.
+        if staged && [Some(self.state()), self.snapshot()].contains(&Some(update.target())) {
+            // The weights come from this snapshot, and the links after it are of others.
+            update.clear();
             let state = self.state();
-            return Err(folder.no_chain(state, latest, state.version + 1, Some(state.version)));
+            let latest = folder.latest()?.unwrap_or(state);
+            let snapshot = self.snapshot().map_or(state.version, |snapshot| snapshot.version);
+            return Err(folder.no_chain(state, latest, state.version + 1, Some(snapshot)));
         }
         Ok(staged)
     }
@@ -85,11 +107,12 @@ impl<T: Tensors> Receiver<T> {
     ) -> Result<bool, Error> {
         match folder.next(self.state(), by_links)? {
             Next::Newest(latest) => {
-                self.name(latest);
+                self.set_state(latest);
                 Ok(false)
             }
-            Next::Stream(file) => {
-                self.stage_into([BufReader::with_capacity(1 << 20, file)], update)?;
+            Next::Stream(stream) => {
+                self.stage_into([BufReader::with_capacity(1 << 20, &stream.file)], update)?;
+                stream.check(update.target()).inspect_err(|_| update.clear())?;
                 Ok(true)
             }
         }

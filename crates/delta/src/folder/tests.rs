@@ -183,6 +183,83 @@ fn damaged_and_unfinished_streams_are_not_published() {
     follows(&folder, receiver(0), 2);
 }
 
+/// A stream from the weights of version `base` of `run` with the bytes `old`; the next version has
+/// the bytes `new`. Without these it is a snapshot.
+fn stream(run: RunId, base: u64, old: &[u8], new: Option<&[u8]>) -> Vec<u8> {
+    let mirror = Mirror::new([(tensor(), Buffer::from(old))]).unwrap();
+    let receiver = Receiver::new(mirror, 1).unwrap().with_version(run, base);
+    let mut sender = Sender::resume(receiver, DiffOptions::default(), 1);
+    let mut stream = Vec::new();
+    let mut sink = |frame: &[u8]| {
+        stream.extend_from_slice(frame);
+        Ok(())
+    };
+    match new {
+        Some(new) => sender.diff(&Slices::new([(tensor(), new)]).unwrap(), &mut sink).unwrap(),
+        None => sender.snapshot(&mut sink).unwrap(),
+    };
+    stream
+}
+
+/// A folder whose newest weights are version 5, of which only the pointer is there.
+fn folder_at_five() -> (tempfile::TempDir, Folder) {
+    let (place, folder) = new();
+    fs::create_dir_all(folder.path()).unwrap();
+    pointer::write(folder.path(), &receiver(5).state()).unwrap();
+    (place, folder)
+}
+
+#[test]
+fn following_ends_if_links_are_of_other_weights_than_the_snapshot() {
+    let other = [9; 100];
+    let put = |folder: &Folder, name: &str, stream: Vec<u8>| {
+        fs::write(folder.path().join(name), stream).unwrap();
+    };
+    let (first, last) = ("delta-0000000003-0000000004.gwd", "delta-0000000004-0000000005.gwd");
+    // The link after the snapshot is of another base.
+    let (_place, folder) = folder_at_five();
+    put(&folder, "snapshot-0000000004.gwd", stream(RUN, 4, &weights(4), None));
+    put(&folder, last, stream(RUN, 4, &other, Some(&weights(5))));
+    for version in [1, 4] {
+        let mut receiver = receiver(version);
+        let error = receiver.follow(&folder).unwrap_err();
+        assert!(matches!(error, Error::NoChain { link: 5, snapshot: Some(4), .. }), "{error}");
+        assert_eq!(receiver.tensors().get("w").unwrap(), weights(4));
+    }
+    // The second link after the snapshot is.
+    let (_place, folder) = folder_at_five();
+    put(&folder, "snapshot-0000000003.gwd", stream(RUN, 3, &weights(3), None));
+    put(&folder, first, stream(RUN, 3, &weights(3), Some(&weights(4))));
+    put(&folder, last, stream(RUN, 4, &other, Some(&weights(5))));
+    let error = receiver(1).follow(&folder).unwrap_err();
+    assert!(matches!(error, Error::NoChain { link: 5, snapshot: Some(3), .. }), "{error}");
+    // The last link gives other weights than the newest.
+    let (_place, folder) = folder_at_five();
+    put(&folder, "snapshot-0000000004.gwd", stream(RUN, 4, &weights(4), None));
+    put(&folder, last, stream(RUN, 4, &weights(4), Some(&other)));
+    let error = receiver(1).follow(&folder).unwrap_err();
+    assert!(matches!(error, Error::NoChain { link: 5, .. }), "{error}");
+}
+
+#[test]
+fn snapshots_of_other_trainers_are_refused() {
+    let other = RunId([9; 16]);
+    // Of another run; of the newest version with other weights.
+    for (run, version, bytes) in [(other, 4, weights(4)), (RUN, 5, weights(6))] {
+        let (_place, folder) = folder_at_five();
+        let link = stream(RUN, 4, &weights(4), Some(&weights(5)));
+        fs::write(folder.path().join("delta-0000000004-0000000005.gwd"), link).unwrap();
+        let name = format!("snapshot-{version:010}.gwd");
+        fs::write(folder.path().join(name), stream(run, version, &bytes, None)).unwrap();
+        let mut update = crate::Update::default();
+        let mut receiver = receiver(1);
+        let error = receiver.stage_next(&folder, &mut update).unwrap_err();
+        assert!(matches!(error, Error::OtherStream { .. }), "{error}");
+        let error = receiver.commit(&mut update).unwrap_err();
+        assert!(matches!(error, Error::NotStaged), "{error}");
+    }
+}
+
 /// The number of temporary files.
 fn leftovers(folder: &Path) -> usize {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());

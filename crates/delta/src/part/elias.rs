@@ -2,6 +2,8 @@
 
 use gradwire_bits::{BitReader, BitWriter, DecodeError};
 
+const TOO_LONG: &str = "a number has more than 64 bits";
+
 /// Appends n ≥ 1 in Elias γ code: as many zeros as n has bits below its highest one, a one, and
 /// these bits.
 pub(super) fn put_gamma(writer: &mut BitWriter<'_>, n: u64) {
@@ -18,7 +20,7 @@ pub(super) fn gamma(reader: &mut BitReader<'_>) -> Result<u64, DecodeError> {
         let zeros = reader.peek().trailing_zeros().min(BitReader::WINDOW);
         below += zeros;
         if below > 63 {
-            return Err(DecodeError::Corrupt("a number has more than 64 bits"));
+            return Err(DecodeError::Corrupt(TOO_LONG));
         }
         reader.skip(zeros);
         reader.check()?;
@@ -54,7 +56,7 @@ pub(super) fn golomb(reader: &mut BitReader<'_>, parameter: u32) -> Result<u64, 
     let lower = take(reader, parameter);
     reader.check()?;
     if upper.leading_zeros() < parameter {
-        return Err(DecodeError::Corrupt("a number has more than 64 bits"));
+        return Err(DecodeError::Corrupt(TOO_LONG));
     }
     Ok(upper << parameter | lower)
 }
@@ -104,13 +106,14 @@ pub(super) fn rice(reader: &mut BitReader<'_>, parameter: u32) -> Result<u64, De
     if ones < ONES {
         reader.skip(1);
     } else {
-        ones += gamma(reader)? - 1;
+        let more = gamma(reader)? - 1;
+        ones = more.checked_add(ones).ok_or(DecodeError::Corrupt(TOO_LONG))?;
     }
     let low = take(reader, parameter.min(32));
     let high = take(reader, parameter.saturating_sub(32));
     reader.check()?;
     if ones.leading_zeros() < parameter {
-        return Err(DecodeError::Corrupt("a number has more than 64 bits"));
+        return Err(DecodeError::Corrupt(TOO_LONG));
     }
     Ok(ones << parameter | high << 32 | low)
 }
@@ -163,5 +166,15 @@ mod tests {
         assert!(gamma(&mut BitReader::new(&[0; 40])).is_err());
         assert!(rice(&mut BitReader::new(&[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0]), 60).is_err());
         assert_eq!(gamma(&mut BitReader::new(&[0])), Err(DecodeError::Truncated));
+        // The largest number in γ code after the ones.
+        let mut out = vec![];
+        let mut writer = BitWriter::new(&mut out);
+        writer.put((1 << ONES) - 1, ONES as u32);
+        put_gamma(&mut writer, u64::MAX);
+        writer.finish();
+        for parameter in [0, 5] {
+            let error = rice(&mut BitReader::new(&out), parameter).unwrap_err();
+            assert_eq!(error, DecodeError::Corrupt(TOO_LONG));
+        }
     }
 }

@@ -146,3 +146,16 @@ pub(crate) fn has(receiver: &Receiver<Mirror>, model: &Model) -> bool {
 pub(crate) fn names(source: &dyn Source) -> Vec<&str> {
     source.tensors().iter().map(Tensor::name).collect()
 }
+
+/// Two versions of a few tensors, of which one gets another type and shape.
+pub(crate) fn small() -> [Model; 2] {
+    let first = vec![
+        (tensor("a", ElementType::Bf16, &[130, 130]), vec![0x3c; 33_800]),
+        (tensor("b", ElementType::F32, &[9]), vec![1; 36]),
+        (tensor("c", ElementType::F32, &[9]), vec![2; 36]),
+    ];
+    let mut second = step(&first, 1, 400);
+    second[2] = (tensor("c", ElementType::F16, &[2, 9]), vec![3; 36]);
+    second[1].1[4] = 77;
+    [first, second]
+}

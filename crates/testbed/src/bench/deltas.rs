@@ -9,8 +9,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use gradwire_delta::{
-    Absent, DiffOptions, Error, Mirror, Receiver, RunId, Source, State, Target, Update, Workers,
-    write_delta,
+    Absent, DiffOptions, Ends, Error, Mirror, Receiver, RunId, Source, State, Target, Update,
+    Workers, write_delta,
 };
 use serde::{Deserialize, Serialize};
 
@@ -118,7 +118,8 @@ fn write(
         DiffOptions { portable: way.portable, absent: Absent::Remove, ..DiffOptions::default() };
     // In both directions one run, whose receiver goes to and fro.
     let target = Target { run: RunId([0; 16]), version: 1 - state.version.min(1) };
-    write_delta(base, state, new, target, &options, workers, &mut |frame| {
+    let ends = Ends { base: *state, target };
+    write_delta(base, new, &ends, &options, workers, &mut |frame| {
         out.extend_from_slice(frame);
         Ok(())
     })?;
