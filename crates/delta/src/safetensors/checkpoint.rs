@@ -5,16 +5,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::header::{Entry, Header, PREFIX};
-use super::layout::{Index, Layout, Shard};
+use super::layout::{INDEX, Index, Layout, Shard, WEIGHTS};
 use crate::files::disk::{Disk, System, folder_of, read_at};
 use crate::files::{FileError, open_regular};
 use crate::redo::{self, Lock};
 use crate::{Buffer, Error, Source, Tensor};
 
-/// The ending of an index.
-const INDEX: &str = ".safetensors.index.json";
-/// The ending of a file with weights.
-const WEIGHTS: &str = ".safetensors";
 /// The longest index.
 const LONGEST_INDEX: u64 = 100_000_000;
 
