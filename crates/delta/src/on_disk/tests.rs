@@ -12,7 +12,8 @@ use crate::part::PART;
 use crate::safetensors::Checkpoint;
 use crate::safetensors::tests::{contents, file, folder};
 use crate::{
-    Absent, DiffOptions, ElementType, Error, Mirror, RunId, Sender, Slices, Tensor, Workers,
+    Absent, Buffer, DiffOptions, ElementType, Error, Mirror, RunId, Sender, Share, Slices, Tensor,
+    Workers, join,
 };
 
 /// A folder for the files of a test.
@@ -369,4 +370,58 @@ fn updates_of_a_trainer_patch_files() {
     // What the header says besides stays.
     let first = fs::read(place.at("b").join("m-1.safetensors")).unwrap();
     assert!(String::from_utf8_lossy(&first).contains(r#""__metadata__":{"format":"pt"}"#));
+}
+
+/// An update that two ranks wrote, joined: rank 0 has `v` and rows 0 and 1 of `w`, rank 1 the other
+/// rows. Rank 0 then has these tensors, rank 1 none.
+fn joined(new: &[(Tensor, &[u8])]) -> Vec<u8> {
+    let shard = |rows| Tensor::shard("w", ElementType::U8, [4, 8], rows).unwrap();
+    let v = Tensor::new("v", ElementType::U8, [2]).unwrap();
+    let held = [
+        vec![(v, Buffer::from(&[32, 33][..])), (shard(0..2), Buffer::from(&counted(0..16)[..]))],
+        vec![(shard(2..4), Buffer::from(&counted(16..32)[..]))],
+    ];
+    let new = [new, &[]];
+    let streams = held.into_iter().zip(0..).zip(new).map(|((held, index), new)| {
+        let share = Share { index, count: 2 };
+        let options = DiffOptions { share, absent: Absent::Remove, ..DiffOptions::default() };
+        let mut sender =
+            Sender::new(Mirror::new(held).unwrap(), RunId([1; 16]), options, 1).unwrap();
+        let mut stream = Vec::new();
+        let mut sink = |frame: &[u8]| {
+            stream.extend_from_slice(frame);
+            Ok(())
+        };
+        sender.diff(&Slices::new(new.iter().cloned()).unwrap(), &mut sink).unwrap();
+        stream
+    });
+    let streams: Vec<_> = streams.collect();
+    let mut joined = Vec::new();
+    let mut sink = |frame: &[u8]| {
+        joined.extend_from_slice(frame);
+        Ok(())
+    };
+    join(streams.iter().map(|stream| &stream[..]), &mut sink).unwrap();
+    joined
+}
+
+fn counted(range: std::ops::Range<u8>) -> Vec<u8> {
+    range.collect()
+}
+
+#[test]
+fn tensors_that_ranks_remove_in_shards_leave_their_file() {
+    let place = Place::new();
+    let json = r#"{"w":{"dtype":"U8","shape":[4,8],"data_offsets":[0,32]},"v":{"dtype":"U8","shape":[2],"data_offsets":[32,34]}}"#;
+    fs::write(place.at("a"), file(json, &counted(0..34))).unwrap();
+    let v = Tensor::new("v", ElementType::U8, [2]).unwrap();
+    let update = joined(&[(v.clone(), &[32, 99])]);
+    place.patch("a", &[&update], "b").unwrap();
+    let found = Mirror::copy_of(&Checkpoint::open(&place.at("b")).unwrap()).unwrap();
+    assert!(found.iter().eq([(&v, &[32, 99][..])]));
+    // New tensors in shards have no place in files.
+    let shard = Tensor::shard("n", ElementType::U8, [2, 8], 0..1).unwrap();
+    let update = joined(&[(v, &[32, 33]), (shard, &[5; 8])]);
+    let error = place.patch("a", &[&update], "c").unwrap_err().to_string();
+    assert!(error.contains("write whole tensors"), "{error}");
 }
