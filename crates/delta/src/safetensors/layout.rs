@@ -224,6 +224,9 @@ impl Layout {
         if !rest.is_empty() || names.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(damaged());
         }
+        if let Some(index) = &index {
+            index.shards()?;
+        }
         let layout = Self { in_folder, index, shards };
         layout.check()?;
         Ok(layout)
@@ -246,9 +249,12 @@ fn taken<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 
 /// A name of a file, from bytes that anybody may have made.
 fn name_of(bytes: &[u8], ending: &str) -> Result<String, String> {
-    let name = String::from_utf8_lossy(bytes);
-    check_name(&name, ending)?;
-    Ok(name.into_owned())
+    let name = str::from_utf8(bytes).map_err(|_| {
+        let shown = String::from_utf8_lossy(bytes).escape_debug().to_string();
+        format!("it names the file '{shown}', which is not UTF-8; do not use it")
+    })?;
+    check_name(name, ending)?;
+    Ok(name.to_owned())
 }
 
 /// Refuses names of files outside the folder, and of other kinds of files, such as the log of a
@@ -331,6 +337,8 @@ mod tests {
             bad.index.as_mut().unwrap().name = name.to_owned();
             assert!(read(&bad).unwrap_err().contains("end in '.safetensors.index.json'"), "{name}");
         }
+        assert!(read(&folder("{}")).unwrap_err().contains("names no file"));
+        assert!(name_of(b"\xff.safetensors", WEIGHTS).unwrap_err().contains("UTF-8"));
         // A single file has any name, but no index.
         let shards = vec![layout.shards[1].clone()];
         let mut single = Layout { in_folder: false, index: layout.index, shards };
