@@ -98,6 +98,10 @@ impl<'a> Planner<'a> {
         parts: &Parts<'b>,
         plan: &mut Plan<'b>,
     ) -> Result<(), Error> {
+        // Each record then covers elements, so the base limits the number of records.
+        if parts.len() == 0 {
+            return Err(Error::Damaged("a record of changes has no parts"));
+        }
         let lens = part_lens(rows.len, first_part, parts.len())?;
         for ((first, len), bytes) in lens.zip(parts.iter()) {
             self.cover(rows.tensor, len)?;
@@ -160,7 +164,8 @@ impl<'a> Planner<'a> {
         for reference in references {
             let rows = self.resolve(reference)?;
             sum = sum.saturating_add(rows.len);
-            if self.base.tensors()[rows.tensor].element() != element || sum > PART {
+            let is_other = self.base.tensors()[rows.tensor].element() != element;
+            if is_other || rows.len == 0 || sum > PART {
                 return Err(Error::Damaged("a pool has tensors that do not belong there"));
             }
             self.cover(rows.tensor, rows.len)?;
@@ -201,4 +206,40 @@ fn part_lens(
     }
     let first = (first_part..first_part + count).map(|part| part * PART);
     Ok(first.map(move |first| (first, PART.min(elements - first))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{write_changed, write_parts, write_pool};
+    use crate::{Slices, StateHash};
+
+    #[test]
+    fn records_that_cover_no_elements_are_refused() {
+        let tensor = |name, len| Tensor::new(name, ElementType::U8, [len]).unwrap();
+        let base = Slices::new([(tensor("a", 0), &[][..]), (tensor("b", 2), &[1, 2])]).unwrap();
+        let pool = |tensors: &[u64]| {
+            let tensors: Vec<_> = tensors.iter().map(|&at| Reference::Index(at)).collect();
+            let mut record = Vec::new();
+            write_pool(ElementType::U8, &tensors, StateHash::default(), &[0], &mut record);
+            record
+        };
+        let changed = |parts: &[&[u8]]| {
+            let mut record = Vec::new();
+            write_changed(&Reference::Index(1), &mut record);
+            write_parts(0, StateHash::default(), parts, &mut record);
+            record
+        };
+        for (record, is_right) in [
+            (pool(&[1]), true),
+            (pool(&[1, 0]), false),
+            (changed(&[&[0]]), true),
+            (changed(&[]), false),
+        ] {
+            let record = Record::read(&mut &record[..], false).unwrap();
+            let added = Planner::new(&base).add(record, 0, &mut Plan::default());
+            assert_eq!(added.is_ok(), is_right, "{added:?}");
+            assert!(is_right || matches!(added, Err(Error::Damaged(_))));
+        }
+    }
 }

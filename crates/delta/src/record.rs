@@ -5,6 +5,7 @@ use std::ops::Range;
 use gradwire_bits::{DecodeError, varint};
 
 use crate::part::PART;
+use crate::tensor::MOST_DIMENSIONS;
 use crate::{ElementType, Error, StateHash, Tensor};
 
 const CHANGED: u8 = 0;
@@ -103,6 +104,10 @@ impl<'a> Record<'a> {
                 let count = varint::read(input)?;
                 if count > input.len() as u64 {
                     return Err(DecodeError::Truncated.into());
+                }
+                // Each tensor has an element at least.
+                if count == 0 || count > PART as u64 {
+                    return Err(Error::Damaged("a pool has no tensors, or too many"));
                 }
                 let tensors =
                     (0..count).map(|_| read_reference(input, named)).collect::<Result<_, _>>()?;
@@ -224,8 +229,9 @@ fn read_tensor(input: &mut &[u8], named: bool) -> Result<Tensor, Error> {
     let name = read_text(input)?;
     let element = read_element(input)?;
     let dimensions = varint::read(input)?;
-    if dimensions > input.len() as u64 {
-        return Err(DecodeError::Truncated.into());
+    if dimensions > MOST_DIMENSIONS as u64 {
+        let reason = "a tensor can have at most 64 dimensions";
+        return Err(Error::InvalidTensor { name: name.to_owned(), reason });
     }
     let shape = (0..dimensions).map(|_| varint::read(input)).collect::<Result<Vec<u64>, _>>()?;
     if named {
@@ -263,4 +269,28 @@ fn take<'a>(input: &mut &'a [u8], len: usize) -> Result<&'a [u8], DecodeError> {
     let (head, rest) = input.split_at_checked(len).ok_or(DecodeError::Truncated)?;
     *input = rest;
     Ok(head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_checked_before_they_cost_memory() {
+        let pool = |count: usize| {
+            let tensors = vec![Reference::Index(0); count];
+            let mut record = Vec::new();
+            write_pool(ElementType::U8, &tensors, StateHash::default(), &[], &mut record);
+            Record::read(&mut &record[..], false).map(drop)
+        };
+        pool(PART).unwrap();
+        for count in [0, PART + 1] {
+            assert!(matches!(pool(count), Err(Error::Damaged(_))), "{count}");
+        }
+        // The dimensions are not read: these are no varints.
+        let mut record = vec![WRITTEN, 1, b'w', 0, 65];
+        record.extend_from_slice(&[0xff; 1000]);
+        let error = Record::read(&mut &record[..], false).unwrap_err().to_string();
+        assert!(error.contains("64 dimensions"), "{error}");
+    }
 }

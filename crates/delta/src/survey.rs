@@ -1,6 +1,7 @@
 //! What a stream holds, without decoding the elements.
 
 use std::io::Read;
+use std::ops::Range;
 
 use crate::record::{Record, Reference};
 use crate::safetensors::Layout;
@@ -51,21 +52,27 @@ pub enum Content {
 pub enum Name {
     /// By its number among the base's tensors, in order of their names.
     Number(u64),
-    /// By its name, with the range of rows of a shard.
-    Text(String),
+    /// By its name and its rows, those of a shard or all.
+    Text {
+        /// The name.
+        name: String,
+        /// The rows.
+        rows: Range<u64>,
+    },
 }
 
 impl std::fmt::Display for Name {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Name::Number(number) => write!(f, "#{number}"),
-            Name::Text(text) => f.write_str(text),
+            Name::Text { name, rows } => write!(f, "{name}[{}..{}]", rows.start, rows.end),
         }
     }
 }
 
 impl Survey {
-    /// Reads a stream to its end. Costs its length, and memory for the longest frame.
+    /// Reads a stream to its end. Costs its length, and memory for the longest frame and for a
+    /// description of each record: its names and shapes, and about 100 bytes.
     ///
     /// # Errors
     /// A stream that is damaged or truncated.
@@ -79,7 +86,7 @@ impl Survey {
                 let before = rest.len();
                 let record = Record::read(&mut rest, header.named)?;
                 let bytes = before - rest.len();
-                match content(record, header.named)? {
+                match content(record)? {
                     Ok(content) => records.push(Described { content, bytes }),
                     Err(found) => layout = Some(found),
                 }
@@ -91,13 +98,10 @@ impl Survey {
 }
 
 /// What a record is about, or the layout that it holds.
-fn content(record: Record<'_>, named: bool) -> Result<Result<Content, Layout>, Error> {
+fn content(record: Record<'_>) -> Result<Result<Content, Layout>, Error> {
     let name = |reference: Reference<'_>| match reference {
         Reference::Index(number) => Name::Number(number),
-        Reference::Named(name, rows) if named => {
-            Name::Text(format!("{name}[{}..{}]", rows.start, rows.end))
-        }
-        Reference::Named(name, _) => Name::Text(name.to_owned()),
+        Reference::Named(name, rows) => Name::Text { name: name.to_owned(), rows },
     };
     Ok(Ok(match record {
         Record::Changed { tensor, .. } => Content::Changed(name(tensor)),

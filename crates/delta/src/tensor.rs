@@ -7,7 +7,7 @@ use crate::{ElementType, Error};
 /// The longest name of a tensor, in bytes.
 const LONGEST_NAME: usize = 65_535;
 /// The most dimensions of a tensor.
-const MOST_DIMENSIONS: usize = 64;
+pub(crate) const MOST_DIMENSIONS: usize = 64;
 /// The most bytes of a tensor.
 const MOST_BYTES: u64 = 1 << 46;
 

@@ -6,5 +6,6 @@ pub(crate) mod names;
 mod new_file;
 
 pub use error::FileError;
+pub(crate) use names::refuse_outside;
 pub use new_file::NewFile;
 pub(crate) use new_file::{open_regular, temporary_name};

@@ -46,12 +46,14 @@ impl Publication {
     /// newest weights of the folder.
     ///
     /// # Errors
-    /// A stream that is damaged or not complete. [`Error::OtherPublisher`] if a delta does not
+    /// A stream that is damaged or not complete, bytes after its end, or a delta whose target
+    /// version is not after its base version. [`Error::OtherPublisher`] if a delta does not
     /// start at the newest weights of the folder, or a snapshot does not hold them: another trainer
     /// has published there. The folder then is as it was.
     pub fn finish(self) -> Result<State, Error> {
         let Self { folder, file, _lock } = self;
-        let (header, target) = checked(file.file())?;
+        let bytes = file.file().metadata().map_err(FileError::at(&folder))?.len();
+        let (header, target) = checked(file.file(), bytes)?;
         let latest = pointer::read(&folder)?;
         if let Some(latest) = latest {
             let base =
@@ -64,7 +66,6 @@ impl Publication {
                 return Err(Error::OtherPublisher { folder, latest, expected });
             }
         }
-        let bytes = file.file().metadata().map_err(FileError::at(&folder))?.len();
         file.finish_as(&Item::of(&header, bytes).name())?;
         match latest {
             Some(latest) if header.kind == Kind::Snapshot => Ok(latest),
@@ -86,16 +87,22 @@ impl Write for Publication {
     }
 }
 
-/// Reads a whole stream; its header, and the weights that it gives.
-fn checked(mut file: &File) -> Result<(Header, State), Error> {
+/// Reads a whole file of so many bytes; the header of its stream, and the weights that it gives.
+fn checked(mut file: &File, bytes: u64) -> Result<(Header, State), Error> {
     file.rewind()?;
     let mut frames = FrameReader::new(BufReader::new(file))?;
     let header = frames.header().clone();
     if header.share != Share::WHOLE {
         return Err(Error::MixedShares("a folder takes whole updates; join the shares first"));
     }
+    if header.kind == Kind::Delta && header.base >= header.target {
+        return Err(Error::Damaged("its target version is not after its base version"));
+    }
     let mut payload = Vec::new();
     while frames.records(&mut payload)?.is_some() {}
+    if frames.bytes_read() != bytes {
+        return Err(Error::Damaged("bytes follow its end"));
+    }
     let hash = frames.end().expect("the records have been read").target_hash;
     let target = State { run: Some(header.run), version: header.target, hash };
     Ok((header, target))

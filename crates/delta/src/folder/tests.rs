@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
+use crate::frame::{FrameReader, FrameWriter};
 use crate::{Buffer, DiffOptions, ElementType, Mirror, Receiver, RunId, Sender, Slices, Tensor};
 
 const RUN: RunId = RunId([7; 16]);
@@ -178,6 +179,9 @@ fn damaged_and_unfinished_streams_are_not_published() {
     let mut bad = delta.clone();
     bad[delta.len() / 2] ^= 1;
     assert!(folder.publish(&bad[..], ALL, |_| Ok(())).is_err());
+    let longer = [&delta[..], &[0]].concat();
+    let error = folder.publish(&longer[..], ALL, |_| Ok(())).unwrap_err().to_string();
+    assert!(error.contains("bytes follow"), "{error}");
     assert_eq!((names(&folder), leftovers(folder.path())), (before, 0));
     folder.publish(&delta[..], ALL, |_| Ok(())).unwrap();
     follows(&folder, receiver(0), 2);
@@ -257,6 +261,24 @@ fn snapshots_of_other_trainers_are_refused() {
         assert!(matches!(error, Error::OtherStream { .. }), "{error}");
         let error = receiver.commit(&mut update).unwrap_err();
         assert!(matches!(error, Error::NotStaged), "{error}");
+    }
+}
+
+#[test]
+fn a_delta_that_leads_to_no_later_version_is_not_published() {
+    let (_place, folder) = new();
+    let mut header = FrameReader::new(&next(&mut sender())[..]).unwrap().header().clone();
+    for (base, target, is_taken) in [(3, 3, false), (4, 3, false), (3, 4, true)] {
+        (header.base, header.target) = (base, target);
+        let mut delta = Vec::new();
+        let mut sink = |frame: &[u8]| {
+            delta.extend_from_slice(frame);
+            Ok(())
+        };
+        FrameWriter::new(&header).end(header.base_hash, &mut sink).unwrap();
+        let published = folder.publish(&delta[..], ALL, |_| Ok(()));
+        assert_eq!(published.is_ok(), is_taken, "from {base} to {target}");
+        assert_eq!(names(&folder).len(), usize::from(is_taken));
     }
 }
 

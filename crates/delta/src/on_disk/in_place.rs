@@ -17,11 +17,12 @@ use crate::{Error, FrameReader, Source, State, Tensor, Workers, hashes};
 /// All new values of a delta are decoded, proven and written to a log beside the weights,
 /// `gradwire.redo`, before the first weight changes. If the process is killed, the weights are as
 /// before the delta, or the log has all new values, and the next [`Checkpoint::open`] writes them.
-/// The log has `4 + w` bytes for each changed weight of `w` bytes.
+/// The log has `4 + w` bytes for each changed weight of `w` bytes. The file `gradwire.lock`, which
+/// stays, is locked meanwhile.
 ///
 /// # Errors
 /// As for [`patch`](super::patch). Deltas that add, remove or reshape tensors, or change names or
-/// headers of files.
+/// headers of files. Files that are links out of their folder; another process that patches.
 pub fn patch_in_place(
     path: &Path,
     deltas: &[Input],
@@ -36,7 +37,8 @@ pub(super) fn patch_on(
     deltas: &[Input],
     workers: &mut Workers,
 ) -> Result<State, Error> {
-    let weights = Checkpoint::open_writable(path)?;
+    // From before the hashes are computed until the last delta is applied.
+    let (weights, lock) = Checkpoint::open_locked(path)?;
     let mut state = State::base(hashes(&weights, workers)?.into_iter().sum());
     for input in deltas {
         let survey = input.survey()?;
@@ -49,7 +51,7 @@ pub(super) fn patch_on(
         }
         let shards = weights.layout().shards.iter();
         let files = shards.map(|shard| (shard.name.as_str(), shard.header.file_len()));
-        let log = Log::create(disk, &weights.folder, files)?;
+        let log = Log::create(disk, &lock, files)?;
         let mut logger = Logger { weights: &weights, log };
         state = FrameReader::new(input.open()?)
             .and_then(|frames| {

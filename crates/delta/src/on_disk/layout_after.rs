@@ -22,7 +22,7 @@ pub(super) fn layout_after(weights: &Checkpoint, survey: &Survey) -> Result<Layo
             let tensor = usize::try_from(*number).ok().and_then(|at| weights.tensors().get(at));
             // Without it the base is another one, which decoding will say.
             removed.extend(tensor.map(|tensor| tensor.name().to_owned()));
-        } else if let Content::Removed(Name::Text(name)) = &record.content {
+        } else if let Content::Removed(Name::Text { name, .. }) = &record.content {
             removed.insert(name.clone());
         }
     }
@@ -62,7 +62,10 @@ fn written(survey: &Survey) -> Result<BTreeMap<String, Tensor>, Error> {
     for record in &survey.records {
         let Content::Written(tensor) = &record.content else { continue };
         if tensor.is_shard() {
-            return Err(Error::OtherKind("it is a share of an update; join all shares first"));
+            return Err(Error::OtherKind(
+                "it has new tensors in shards of several ranks, which files cannot take; load it \
+                 into memory and write whole tensors",
+            ));
         }
         all.insert(tensor.name().to_owned(), tensor.clone());
     }

@@ -1,16 +1,19 @@
 //! Checkpoints by hand, patched on disk: whole files are compared.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::in_place::patch_on;
 use super::*;
 use crate::files::disk::faults::Failing;
+use crate::files::disk::{Disk, System};
 use crate::part::PART;
 use crate::safetensors::Checkpoint;
 use crate::safetensors::tests::{contents, file, folder};
 use crate::{
-    Absent, DiffOptions, ElementType, Error, Mirror, RunId, Sender, Slices, Tensor, Workers,
+    Absent, Buffer, DiffOptions, ElementType, Error, Mirror, RunId, Sender, Share, Slices, Tensor,
+    Workers, join,
 };
 
 /// A folder for the files of a test.
@@ -104,7 +107,7 @@ fn files_come_back_byte_for_byte() {
             assert!(fs::read(place.at("d")).unwrap() == fs::read(place.at("b")).unwrap());
         }
     }
-    assert_eq!(place.names(), ["a", "b", "c", "d"]);
+    assert_eq!(place.names(), ["a", "b", "c", "d", "gradwire.lock"]);
 }
 
 #[test]
@@ -257,7 +260,7 @@ fn a_crash_at_any_operation_of_a_patch_in_place_leaves_an_old_or_a_new_file() {
         Checkpoint::open(&place.at("x")).unwrap();
         let found = fs::read(place.at("x")).unwrap();
         assert!(found == old || found == new, "after {operations} operations: a mixture");
-        assert_eq!(place.names().len(), 3 + usize::from(place.at("gradwire.redo.tmp").exists()));
+        assert_eq!(place.names().len(), 4 + usize::from(place.at("gradwire.redo.tmp").exists()));
         outcomes.push(found == new);
         if result.is_ok() {
             break;
@@ -267,6 +270,65 @@ fn a_crash_at_any_operation_of_a_patch_in_place_leaves_an_old_or_a_new_file() {
     // Once it is new it stays new, and both happen.
     assert!(outcomes.is_sorted() && !outcomes[0] && *outcomes.last().unwrap());
     assert!(outcomes.len() > 8, "{outcomes:?}");
+}
+
+/// A disk on which another process tries to patch the same file after each step.
+struct Rivalled<'a> {
+    path: &'a Path,
+    deltas: &'a [Input],
+    tries: std::cell::Cell<usize>,
+}
+
+impl Rivalled<'_> {
+    fn refused(&self) {
+        let error = patch_in_place(self.path, self.deltas, &mut Workers::new(1)).unwrap_err();
+        assert!(error.to_string().contains("another process"), "{error}");
+        self.tries.set(self.tries.get() + 1);
+    }
+}
+
+impl Disk for Rivalled<'_> {
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        System.write_at(file, bytes, offset).inspect(|()| self.refused())
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        System.sync(file).inspect(|()| self.refused())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        System.rename(from, to).inspect(|()| self.refused())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        System.remove(path).inspect(|()| self.refused())
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        System.sync_folder(folder).inspect(|()| self.refused())
+    }
+}
+
+#[test]
+fn a_patch_in_place_locks_the_folder_for_the_whole_chain() {
+    let place = Place::new();
+    for (at, name) in ["a", "b", "c"].into_iter().enumerate() {
+        model(&place.at(name), every(100_003, at as u8));
+    }
+    let links = [("a", "b"), ("b", "c")].map(|(old, new)| place.delta(old, new, false, 1));
+    let deltas = inputs(&[&links[0], &links[1]]);
+    let path = place.at("a");
+    let disk = Rivalled { path: &path, deltas: &deltas, tries: Default::default() };
+    patch_on(&disk, &path, &deltas, &mut Workers::new(1)).unwrap();
+    assert!(fs::read(&path).unwrap() == fs::read(place.at("c")).unwrap());
+    // Both deltas, each with a log and a write, two syncs, a rename and a removal at least.
+    assert!(disk.tries.get() >= 2 * 6, "{}", disk.tries.get());
+    // Weights are not even read while another process has the lock.
+    let lock = crate::redo::Lock::take(place.0.path()).unwrap();
+    let error = patch_in_place(&path, &[], &mut Workers::new(1)).unwrap_err().to_string();
+    assert!(error.contains("another process"), "{error}");
+    drop(lock);
+    patch_in_place(&path, &[], &mut Workers::new(1)).unwrap();
 }
 
 #[test]
@@ -308,4 +370,58 @@ fn updates_of_a_trainer_patch_files() {
     // What the header says besides stays.
     let first = fs::read(place.at("b").join("m-1.safetensors")).unwrap();
     assert!(String::from_utf8_lossy(&first).contains(r#""__metadata__":{"format":"pt"}"#));
+}
+
+/// An update that two ranks wrote, joined: rank 0 has `v` and rows 0 and 1 of `w`, rank 1 the other
+/// rows. Rank 0 then has these tensors, rank 1 none.
+fn joined(new: &[(Tensor, &[u8])]) -> Vec<u8> {
+    let shard = |rows| Tensor::shard("w", ElementType::U8, [4, 8], rows).unwrap();
+    let v = Tensor::new("v", ElementType::U8, [2]).unwrap();
+    let held = [
+        vec![(v, Buffer::from(&[32, 33][..])), (shard(0..2), Buffer::from(&counted(0..16)[..]))],
+        vec![(shard(2..4), Buffer::from(&counted(16..32)[..]))],
+    ];
+    let new = [new, &[]];
+    let streams = held.into_iter().zip(0..).zip(new).map(|((held, index), new)| {
+        let share = Share { index, count: 2 };
+        let options = DiffOptions { share, absent: Absent::Remove, ..DiffOptions::default() };
+        let mut sender =
+            Sender::new(Mirror::new(held).unwrap(), RunId([1; 16]), options, 1).unwrap();
+        let mut stream = Vec::new();
+        let mut sink = |frame: &[u8]| {
+            stream.extend_from_slice(frame);
+            Ok(())
+        };
+        sender.diff(&Slices::new(new.iter().cloned()).unwrap(), &mut sink).unwrap();
+        stream
+    });
+    let streams: Vec<_> = streams.collect();
+    let mut joined = Vec::new();
+    let mut sink = |frame: &[u8]| {
+        joined.extend_from_slice(frame);
+        Ok(())
+    };
+    join(streams.iter().map(|stream| &stream[..]), &mut sink).unwrap();
+    joined
+}
+
+fn counted(range: std::ops::Range<u8>) -> Vec<u8> {
+    range.collect()
+}
+
+#[test]
+fn tensors_that_ranks_remove_in_shards_leave_their_file() {
+    let place = Place::new();
+    let json = r#"{"w":{"dtype":"U8","shape":[4,8],"data_offsets":[0,32]},"v":{"dtype":"U8","shape":[2],"data_offsets":[32,34]}}"#;
+    fs::write(place.at("a"), file(json, &counted(0..34))).unwrap();
+    let v = Tensor::new("v", ElementType::U8, [2]).unwrap();
+    let update = joined(&[(v.clone(), &[32, 99])]);
+    place.patch("a", &[&update], "b").unwrap();
+    let found = Mirror::copy_of(&Checkpoint::open(&place.at("b")).unwrap()).unwrap();
+    assert!(found.iter().eq([(&v, &[32, 99][..])]));
+    // New tensors in shards have no place in files.
+    let shard = Tensor::shard("n", ElementType::U8, [2, 8], 0..1).unwrap();
+    let update = joined(&[(v, &[32, 33]), (shard, &[5; 8])]);
+    let error = place.patch("a", &[&update], "c").unwrap_err().to_string();
+    assert!(error.contains("write whole tensors"), "{error}");
 }

@@ -1,13 +1,14 @@
 //! Writing a redo log.
 
-use std::fs::{self, File, TryLockError};
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::io;
 
 use super::frame::{self, Kind, MAGIC};
+use super::lock::Lock;
 use super::replay::replay;
 use super::{NAME, UNFINISHED};
-use crate::files::FileError;
 use crate::files::disk::Disk;
+use crate::files::{FileError, refuse_outside};
 
 /// Bytes that are collected before they are written.
 const BLOCK: usize = 1 << 20;
@@ -18,8 +19,7 @@ const LONGEST_BYTES: usize = 1 << 23;
 /// it is removed.
 pub(crate) struct Log<'d, D: Disk> {
     disk: &'d D,
-    folder: PathBuf,
-    /// Locked as long as this lives, also under its final name.
+    lock: &'d Lock,
     file: File,
     block: Vec<u8>,
     written: u64,
@@ -40,33 +40,37 @@ pub(crate) struct Changes<'a> {
 }
 
 impl<'d, D: Disk> Log<'d, D> {
-    /// Begins a log beside files of these names and lengths.
+    /// Begins a log beside files of these names and lengths, in the folder that is locked.
     ///
     /// # Errors
-    /// Errors of the file system; another process that patches files of the folder.
+    /// Errors of the file system; a file that is a link out of the folder; a complete log.
     pub(crate) fn create<'a>(
         disk: &'d D,
-        folder: &Path,
-        files: impl Iterator<Item = (&'a str, u64)>,
+        lock: &'d Lock,
+        files: impl Iterator<Item = (&'a str, u64)> + Clone,
     ) -> Result<Self, FileError> {
+        let folder = lock.folder();
+        for (name, _) in files.clone() {
+            refuse_outside(folder, &folder.join(name))?;
+        }
+        let log = folder.join(NAME);
+        if fs::exists(&log).map_err(FileError::at(&log))? {
+            let reason = "it is the log of another patch; open the weights to complete that patch";
+            return Err(FileError::content(&log, reason));
+        }
         let path = folder.join(UNFINISHED);
-        let busy = || {
-            let reason = "another process patches weights in this folder; wait until it ends";
-            FileError::content(folder, reason)
-        };
+        // A process that was killed may have left it. It is not opened: it may be a link.
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(FileError::at(&path)(error));
+            }
+            _ => {}
+        }
         let mut options = File::options();
-        options.read(true).write(true).create(true);
-        let file = options.open(&path).map_err(FileError::at(&path))?;
-        if let Err(TryLockError::WouldBlock) = file.try_lock() {
-            return Err(busy());
-        }
-        // The process that had it locked before may have been killed after it renamed its log.
-        if fs::exists(folder.join(NAME)).map_err(FileError::at(folder))? {
-            return Err(busy());
-        }
-        file.set_len(0).map_err(FileError::at(&path))?;
-        let (block, folder) = (MAGIC.to_vec(), folder.to_owned());
-        let mut log = Self { disk, folder, file, block, written: 0, frames: 0, committed: false };
+        let file = options.read(true).write(true).create_new(true).open(&path);
+        let file = file.map_err(FileError::at(&path))?;
+        let block = MAGIC.to_vec();
+        let mut log = Self { disk, lock, file, block, written: 0, frames: 0, committed: false };
         frame::write(&mut log.block, Kind::Files, |out| {
             for (name, len) in files {
                 out.extend_from_slice(&len.to_le_bytes());
@@ -110,7 +114,7 @@ impl<'d, D: Disk> Log<'d, D> {
     }
 
     fn flush(&mut self) -> Result<(), FileError> {
-        let path = self.folder.join(UNFINISHED);
+        let path = self.lock.folder().join(UNFINISHED);
         let written = self.disk.write_at(&self.file, &self.block, self.written);
         written.map_err(FileError::at(&path))?;
         self.written += self.block.len() as u64;
@@ -129,12 +133,13 @@ impl<'d, D: Disk> Log<'d, D> {
             out.extend_from_slice(&frames.to_le_bytes());
         });
         self.flush()?;
-        let [from, to] = [UNFINISHED, NAME].map(|name| self.folder.join(name));
+        let folder = self.lock.folder();
+        let [from, to] = [UNFINISHED, NAME].map(|name| folder.join(name));
         self.disk.sync(&self.file).map_err(FileError::at(&from))?;
         self.disk.rename(&from, &to).map_err(FileError::at(&to))?;
         self.committed = true;
-        self.disk.sync_folder(&self.folder).map_err(FileError::at(&self.folder))?;
-        replay(self.disk, &self.folder, &self.file)
+        self.disk.sync_folder(folder).map_err(FileError::at(folder))?;
+        replay(self.disk, folder, &self.file)
     }
 }
 
@@ -142,7 +147,7 @@ impl<D: Disk> Drop for Log<'_, D> {
     fn drop(&mut self) {
         if !self.committed {
             // Best effort: it only takes space.
-            let _ = self.disk.remove(&self.folder.join(UNFINISHED));
+            let _ = self.disk.remove(&self.lock.folder().join(UNFINISHED));
         }
     }
 }

@@ -9,17 +9,23 @@
 //! come frames: kind (1 byte), length of the payload (4), CRC-32 of kind, length and payload (4),
 //! payload. The first frame lists the files, the last one counts the others. All numbers are
 //! little-endian.
+//!
+//! A process that patches holds a [`Lock`] from before it reads the weights to the end.
 
+mod content;
 mod frame;
+mod lock;
 mod log;
 mod replay;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use lock::{Lock, complete};
 pub(crate) use log::{Changes, Log};
-pub(crate) use replay::complete;
 
 /// The name of a complete log.
 const NAME: &str = "gradwire.redo";
+/// The name of the file that a process locks while it patches.
+const LOCK: &str = "gradwire.lock";
 /// The name of a log that is being written; without effect on the files.
 const UNFINISHED: &str = "gradwire.redo.tmp";

@@ -5,16 +5,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::header::{Entry, Header, PREFIX};
-use super::layout::{Index, Layout, Shard};
+use super::layout::{INDEX, Index, Layout, Shard, WEIGHTS};
 use crate::files::disk::{Disk, System, folder_of, read_at};
 use crate::files::{FileError, open_regular};
-use crate::redo;
+use crate::redo::{self, Lock};
 use crate::{Buffer, Error, Source, Tensor};
 
-/// The ending of an index.
-const INDEX: &str = ".safetensors.index.json";
-/// The ending of a file with weights.
-const WEIGHTS: &str = ".safetensors";
 /// The longest index.
 const LONGEST_INDEX: u64 = 100_000_000;
 
@@ -41,24 +37,31 @@ impl Checkpoint {
     /// Errors of the file system, and everything that is wrong with the files: headers that are
     /// damaged, tensors outside their file, tensors in two files.
     pub fn open(path: &Path) -> Result<Self, FileError> {
+        redo::complete(&System, folder_at(path)?)?;
         Self::open_with(path, open_regular)
     }
 
-    /// As [`open`](Self::open), but the weights can be written, too.
-    pub(crate) fn open_writable(path: &Path) -> Result<Self, FileError> {
-        Self::open_with(path, |path| {
+    /// As [`open`](Self::open), but the weights can be written, too, and no other process patches
+    /// them as long as the lock lives.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open); another process that patches files of the folder.
+    pub(crate) fn open_locked(path: &Path) -> Result<(Self, Lock), FileError> {
+        let lock = Lock::take(folder_at(path)?)?;
+        lock.complete(&System)?;
+        let weights = Self::open_with(path, |path| {
             open_regular(path)?;
             File::options().read(true).write(true).open(path).map_err(FileError::at(path))
-        })
+        })?;
+        Ok((weights, lock))
     }
 
     fn open_with(
         path: &Path,
         open: impl Fn(&Path) -> Result<File, FileError>,
     ) -> Result<Self, FileError> {
-        let in_folder = fs::metadata(path).map_err(FileError::at(path))?.is_dir();
-        let folder = if in_folder { path } else { folder_of(path) };
-        redo::complete(&System, folder)?;
+        let folder = folder_at(path)?;
+        let in_folder = folder == path;
         let (index, names) = match in_folder {
             true => contents(path)?,
             false => (None, vec![name_of(path)?]),
@@ -161,6 +164,12 @@ impl Source for Checkpoint {
 
 fn name_at(layout: &Layout, (file, entry): (usize, usize)) -> &str {
     &layout.shards[file].header.entries()[entry].name
+}
+
+/// The folder with the files of a checkpoint: `path` if it is a folder, else the one that holds it.
+fn folder_at(path: &Path) -> Result<&Path, FileError> {
+    let is_folder = fs::metadata(path).map_err(FileError::at(path))?.is_dir();
+    Ok(if is_folder { path } else { folder_of(path) })
 }
 
 /// The name of a file, which a redo log mentions.

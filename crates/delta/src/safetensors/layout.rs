@@ -8,6 +8,10 @@ use serde_json::Value;
 use super::header::{Entry, Header};
 use crate::files::names::is_plain;
 
+/// The ending of an index.
+pub(super) const INDEX: &str = ".safetensors.index.json";
+/// The ending of a file with weights.
+pub(super) const WEIGHTS: &str = ".safetensors";
 /// The most files of a checkpoint.
 const MOST_SHARDS: usize = 1 << 16;
 
@@ -49,13 +53,11 @@ impl Index {
         let mut names: Vec<_> = self.map()?.into_values().collect();
         names.sort();
         names.dedup();
-        match names.iter().find(|name| !is_plain(name)) {
-            Some(name) => Err(format!(
-                "it names the file '{}', which would be outside its folder; do not use it",
-                name.escape_debug()
-            )),
-            None => Ok(names),
+        if names.is_empty() {
+            return Err("its weight_map names no file; copy it again".to_owned());
         }
+        names.iter().try_for_each(|name| check_name(name, WEIGHTS))?;
+        Ok(names)
     }
 
     fn map(&self) -> Result<BTreeMap<String, String>, String> {
@@ -195,9 +197,12 @@ impl Layout {
         let flag = |byte: u8| if byte < 2 { Ok(byte == 1) } else { Err(damaged()) };
         let (&[in_folder, indexed], mut rest) = bytes.split_first_chunk().ok_or_else(damaged)?;
         let in_folder = flag(in_folder)?;
+        // The name of a single file is not used: the file that it is written to has any name.
+        let ending = if in_folder { WEIGHTS } else { "" };
         let index = match flag(indexed)? {
+            true if !in_folder => return Err(damaged()),
             true => Some(Index {
-                name: plain(taken(&mut rest).ok_or_else(damaged)?)?,
+                name: name_of(taken(&mut rest).ok_or_else(damaged)?, INDEX)?,
                 bytes: taken(&mut rest).ok_or_else(damaged)?.to_vec(),
             }),
             false => None,
@@ -209,7 +214,7 @@ impl Layout {
         }
         let mut shards = Vec::new();
         for _ in 0..count {
-            let name = plain(taken(&mut rest).ok_or_else(damaged)?)?;
+            let name = name_of(taken(&mut rest).ok_or_else(damaged)?, ending)?;
             let header = Header::parse(taken(&mut rest).ok_or_else(damaged)?.to_vec())?;
             shards.push(Shard { name, header });
         }
@@ -218,6 +223,9 @@ impl Layout {
         names.sort_unstable();
         if !rest.is_empty() || names.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(damaged());
+        }
+        if let Some(index) = &index {
+            index.shards()?;
         }
         let layout = Self { in_folder, index, shards };
         layout.check()?;
@@ -239,15 +247,31 @@ fn taken<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(bytes)
 }
 
-/// A name of a file from untrusted bytes.
-fn plain(bytes: &[u8]) -> Result<String, String> {
-    match std::str::from_utf8(bytes) {
-        Ok(name) if is_plain(name) => Ok(name.to_owned()),
-        _ => Err(format!(
-            "it names the file '{}', which would be outside its folder; do not use it",
-            String::from_utf8_lossy(bytes).escape_debug()
-        )),
+/// A name of a file, from bytes that anybody may have made.
+fn name_of(bytes: &[u8], ending: &str) -> Result<String, String> {
+    let name = str::from_utf8(bytes).map_err(|_| {
+        let shown = String::from_utf8_lossy(bytes).escape_debug().to_string();
+        format!("it names the file '{shown}', which is not UTF-8; do not use it")
+    })?;
+    check_name(name, ending)?;
+    Ok(name.to_owned())
+}
+
+/// Refuses names of files outside the folder, and of other kinds of files, such as the log of a
+/// patch.
+fn check_name(name: &str, ending: &str) -> Result<(), String> {
+    let shown = name.escape_debug();
+    if !is_plain(name) {
+        return Err(format!(
+            "it names the file '{shown}', which would be outside its folder; do not use it"
+        ));
     }
+    if !name.ends_with(ending) {
+        return Err(format!(
+            "it names the file '{shown}', but the name must end in '{ending}'; do not use it"
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -270,14 +294,17 @@ mod tests {
             |name: &str, tensors: &[&str]| Shard { name: name.to_owned(), header: header(tensors) };
         Layout {
             in_folder: true,
-            index: Some(Index { name: "m.index.json".to_owned(), bytes: bytes.into_bytes() }),
-            shards: vec![shard("x", &["a", "c"]), shard("y", &["b"])],
+            index: Some(Index {
+                name: "m.safetensors.index.json".to_owned(),
+                bytes: bytes.into_bytes(),
+            }),
+            shards: vec![shard("x.safetensors", &["a", "c"]), shard("y.safetensors", &["b"])],
         }
     }
 
     #[test]
     fn bytes_lead_back_and_damage_is_refused() {
-        let layout = folder(r#"{"a":"x","b":"y","c":"x"}"#);
+        let layout = folder(r#"{"a":"x.safetensors","b":"y.safetensors","c":"x.safetensors"}"#);
         let mut bytes = Vec::new();
         layout.write(&mut bytes);
         assert_eq!(Layout::read(&bytes).unwrap(), layout);
@@ -294,8 +321,36 @@ mod tests {
     }
 
     #[test]
+    fn a_description_names_weights_and_their_index_only() {
+        let layout = folder(r#"{"b":"y.safetensors"}"#);
+        let read = |layout: &Layout| {
+            let mut bytes = Vec::new();
+            layout.write(&mut bytes);
+            Layout::read(&bytes)
+        };
+        assert_eq!(read(&layout).unwrap(), layout);
+        for name in ["gradwire.redo", "gradwire.lock", "config.json", "x.safetensors.py"] {
+            let mut bad = layout.clone();
+            bad.shards[0].name = name.to_owned();
+            assert!(read(&bad).unwrap_err().contains("end in '.safetensors'"), "{name}");
+            let mut bad = layout.clone();
+            bad.index.as_mut().unwrap().name = name.to_owned();
+            assert!(read(&bad).unwrap_err().contains("end in '.safetensors.index.json'"), "{name}");
+        }
+        assert!(read(&folder("{}")).unwrap_err().contains("names no file"));
+        assert!(name_of(b"\xff.safetensors", WEIGHTS).unwrap_err().contains("UTF-8"));
+        // A single file has any name, but no index.
+        let shards = vec![layout.shards[1].clone()];
+        let mut single = Layout { in_folder: false, index: layout.index, shards };
+        assert!(read(&single).unwrap_err().contains("damaged"));
+        single.index = None;
+        single.shards[0].name = "weights".to_owned();
+        assert_eq!(read(&single).unwrap(), single);
+    }
+
+    #[test]
     fn tensors_come_and_go() {
-        let layout = folder(r#"{"a":"x","b":"y","c":"x"}"#);
+        let layout = folder(r#"{"a":"x.safetensors","b":"y.safetensors","c":"x.safetensors"}"#);
         let entry = layout.shards[1].header.entries()[0].clone();
         let added = ["b", "d"].map(|name| Entry { name: name.to_owned(), ..entry.clone() });
         let removed = HashSet::from(["b".to_owned(), "c".to_owned()]);
@@ -306,20 +361,37 @@ mod tests {
         });
         assert_eq!(names.collect::<Vec<_>>(), [vec!["a"], vec!["b", "d"]]);
         let map = changed.index.as_ref().unwrap().map().unwrap();
-        let expected = [("a", "x"), ("b", "y"), ("d", "y")];
+        let expected = [("a", "x.safetensors"), ("b", "y.safetensors"), ("d", "y.safetensors")];
         assert!(map.iter().map(|(a, b)| (a.as_str(), b.as_str())).eq(expected));
     }
 
     #[test]
     fn an_index_agrees_with_its_files() {
-        assert!(folder(r#"{"a":"x","b":"x","c":"x"}"#).check().unwrap_err().contains("'b'"));
-        assert!(folder(r#"{"a":"x","d":"y"}"#).check().unwrap_err().contains("'d'"));
+        assert!(
+            folder(r#"{"a":"x.safetensors","b":"x.safetensors","c":"x.safetensors"}"#)
+                .check()
+                .unwrap_err()
+                .contains("'b'")
+        );
+        assert!(
+            folder(r#"{"a":"x.safetensors","d":"y.safetensors"}"#)
+                .check()
+                .unwrap_err()
+                .contains("'d'")
+        );
         let index = |map: &str| folder(map).index.unwrap().shards();
-        assert_eq!(index(r#"{"a":"x","b":"y","c":"x"}"#).unwrap(), ["x", "y"]);
+        assert_eq!(
+            index(r#"{"a":"x.safetensors","b":"y.safetensors","c":"x.safetensors"}"#).unwrap(),
+            ["x.safetensors", "y.safetensors"]
+        );
         assert!(index(r#"{"a":"../x"}"#).unwrap_err().contains("outside its folder"));
         assert!(index("[]").unwrap_err().contains("no index"));
+        assert!(index("{}").unwrap_err().contains("names no file"));
+        assert!(index(r#"{"a":"gradwire.redo"}"#).unwrap_err().contains("must end in"));
         let mut twice = folder("{}");
         twice.shards[1].header = header(&["c"]);
-        assert!(twice.check().unwrap_err().contains("'c' is in 'x' and in 'y'"));
+        assert!(
+            twice.check().unwrap_err().contains("'c' is in 'x.safetensors' and in 'y.safetensors'")
+        );
     }
 }

@@ -116,6 +116,7 @@ fn what_is_no_checkpoint_is_refused() {
         (r#"{"c":"../x.safetensors"}"#, "outside its folder"),
         (r#"{"d":"x.safetensors"}"#, "tensor 'd' is in 'x.safetensors', but it is not"),
         (r#"{"c":"z.safetensors"}"#, "z.safetensors"),
+        ("{}", "names no file"),
     ] {
         let index = format!(r#"{{"weight_map":{map}}}"#);
         fs::write(at("m.safetensors.index.json"), index).unwrap();
