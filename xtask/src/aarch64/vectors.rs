@@ -15,9 +15,10 @@ use crate::counts::reads_whole;
 const KERNELS: &str = "crates/bits/src/kernels/mod.rs";
 
 /// Kernels that have no loop over vectors, and why.
-const SCALAR: [(&str, &str); 10] = [
+const SCALAR: [(&str, &str); 14] = [
     ("copy", "a call of memcpy"),
     ("few_numbers_add", "looks numbers up in a table"),
+    ("join_byte_codes", "looks codes up in a table"),
     ("join_codes", "looks codes up in a table"),
     ("looked_up", "looks numbers up in a table"),
     ("nearest_residual", "looks numbers up in a table"),
@@ -25,7 +26,10 @@ const SCALAR: [(&str, &str); 10] = [
     ("ones", "the next place depends on the last one"),
     ("prefetch", "a hint to the processor"),
     ("put_back", "the next place depends on the last one"),
+    ("scatter", "writes to the places of a list"),
     ("separate", "the next place depends on the last one"),
+    ("state_hash", "the compiler takes scalar multiplications of two halves of a word"),
+    ("state_term", "a single word"),
 ];
 
 /// The names of kernels without a loop over vectors.
