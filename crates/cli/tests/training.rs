@@ -292,7 +292,7 @@ fn a_reproduction_goes_on_where_it_was_stopped() {
     let page = bench.read_text("out/README.md");
     bench.ok(&format!("{line} --compressor 3lc"));
     assert!(bench.read("out/runs.jsonl") == remade, "runs were made again or lost");
-    let table = |page: &str| page.split("## To repeat it").next().unwrap().to_owned();
+    let table = |page: &str| page.split("## How to repeat the runs").next().unwrap().to_owned();
     assert_eq!(table(&bench.read_text("out/README.md")), table(&page));
     // The page has the runs of all seeds, also of the compressor that was asked for.
     bench.ok(&format!("{line} --compressor 3lc --seed 5"));

@@ -59,7 +59,7 @@ impl Findings {
         for note in &self.notes {
             text.push_str(&format!("- {note}\n"));
         }
-        format!("{text}\n## What differs in the set-up\n\n{}\n## Charts\n", self.setup.markdown())
+        format!("{text}\n## Differences in the set-up\n\n{}\n## Charts\n", self.setup.markdown())
     }
 
     fn html(&self, results: &Results<'_>) -> String {
@@ -120,7 +120,7 @@ fn files(
     };
     let settings = as_it_was(results)
         .map_or_else(String::new, |(flag, effect)| format!("\nWith `{flag}`, {effect}\n"));
-    let repeat = format!("## To repeat it\n\n```\n{command}\n```\n{settings}{makers}");
+    let repeat = format!("## How to repeat the runs\n\n```\n{command}\n```\n{settings}{makers}");
     let readme = format!("# {id}: {summary}\n\n{notes}{failed}{text}\n{embedded}\n{repeat}");
     let charts = charts.iter().map(|(name, chart)| (name.clone(), chart.svg_file()));
     [("README.md".to_owned(), readme)].into_iter().chain(more).chain(charts).collect()
