@@ -68,8 +68,11 @@ class Update:
         yield from self._added()
 
     def commit(self) -> None:
-        """Writes the new weights to the receiver's. If this fails, call it again. Read ``patches()``
-        and ``tensors()`` before: a receiver with weights of its own takes the new tensors."""
+        """Writes the new weights to the receiver's. If this fails, call it again.
+
+        Read ``patches()`` and ``tensors()`` before: a receiver with weights of its own takes the
+        new tensors.
+        """
         self._receiver.core.commit(self._update)
         self._is_committed = True
 
