@@ -133,7 +133,8 @@ impl Diff {
             {
                 let worker = &mut workers.all[0];
                 if let Some(full) = self.add_small(base, new, (base_index, index), worker)? {
-                    // Threads decide the size of a batch; they must not decide the order of records.
+                    // Threads decide the size of a batch; they must not decide the order of
+                    // records.
                     self.write(base, new, &batch, workers, sink)?;
                     (batch, bytes) = (Vec::new(), 0);
                     self.write_pool(base, &full, &mut workers.all[0], sink)?;

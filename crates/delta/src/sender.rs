@@ -98,8 +98,8 @@ impl Sender {
     /// Writes some tensors of the new weights. The order of tensors decides the order of records.
     ///
     /// # Errors
-    /// If no update has begun, a tensor is given twice, or the sink fails. A failed update is rolled
-    /// back.
+    /// If no update has begun, a tensor is given twice, or the sink fails. A failed update is
+    /// rolled back.
     pub fn add(&mut self, new: &dyn Source, sink: &mut Sink<'_>) -> Result<(), Error> {
         let Self { receiver, workers, open, stream, .. } = self;
         let diff = open.as_mut().ok_or(Error::NothingPending)?;
