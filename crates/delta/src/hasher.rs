@@ -10,7 +10,7 @@ use gradwire_bits::{kernels, varint};
 
 use crate::{StateHash, Tensor};
 
-/// The index of the term that stands for a tensor's existence. No tensor has so many words.
+/// The index of the term that stands for a tensor's existence. It is above the index of any word.
 const EXISTENCE: u64 = u64::MAX;
 
 /// Hashes the bytes of one tensor.

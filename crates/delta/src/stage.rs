@@ -81,7 +81,7 @@ pub fn stage<R: Read>(
     Ok(())
 }
 
-/// The most bytes of new tensors that a stream of which so many bytes have been read may hold.
+/// The maximum number of bytes of new tensors, given the number of bytes read from the stream.
 pub(crate) fn default_limit(read: u64) -> u64 {
     (read * MOST_RATIO).max(FREE_BYTES)
 }

@@ -87,7 +87,7 @@ impl Write for Publication {
     }
 }
 
-/// Reads a whole file of so many bytes; the header of its stream, and the weights that it gives.
+/// Reads a file of this length to its end; returns the header, and the state of the new weights.
 fn checked(mut file: &File, bytes: u64) -> Result<(Header, State), Error> {
     file.rewind()?;
     let mut frames = FrameReader::new(BufReader::new(file))?;

@@ -65,7 +65,7 @@ pub(super) const BLOCK: usize = 1 << 14;
 
 impl Coder {
     /// The positions of the elements that differed from the base in the part encoded last, in
-    /// order; `None` if so many did that not all were looked for. Not specified if the part
+    /// order; `None` if the search ended early, because many did. Not specified if the part
     /// was encoded without a base.
     pub fn changed_positions(&self) -> Option<&[u32]> {
         self.has_all.then_some(&self.positions)

@@ -8,7 +8,7 @@ use super::coder::{BLOCK, Coder};
 use super::cuts::{self, Histogram};
 use super::words::Word;
 
-/// Classes are chosen as soon as so many changes are known, or at the end of the part. From there
+/// Classes are chosen once this number of changes is known, or at the end of the part. From there
 /// on, elements are ranked while they are in the cache.
 const ENOUGH: usize = 2048;
 /// The form difference is used if this fraction of the elements changed; the rest need not be

@@ -124,7 +124,7 @@ impl Rules {
         Ok(rules)
     }
 
-    /// By class: the list of the sizes above 1 of so many sizes.
+    /// By class: the list of the sizes above 1.
     fn lists(&self, counts: &[u32; CLASSES]) -> [Segment; CLASSES] {
         core::array::from_fn(|class| match self.rules[class] {
             Some(Rule::Rare(parameter)) => Segment { size: counts[class], parameter },
@@ -210,7 +210,7 @@ fn less(zigzag: u64) -> u64 {
     (zigzag - 1) >> 1
 }
 
-/// Makes a difference larger by so many units.
+/// Makes a difference larger by this number of units.
 #[inline(always)]
 fn enlarge(zigzag: &mut u64, units: u64) -> Result<(), DecodeError> {
     let sum = units.checked_mul(2).and_then(|twice| zigzag.checked_add(twice));

@@ -14,7 +14,7 @@ import triton.language as tl
 
 from ._launch import BLOCK, FEW_WARPS, INTERPRETED, run
 
-# Positions count from the start of a part of so many elements, so 32 bits suffice for every tensor.
+# Elements of a part. Positions count from the start of a part, so 32 bits suffice.
 # It is the part of ``gradwire_delta``.
 PART = 1 << 20
 # Elements are compared as integers: NaN equals itself, and −0 is not 0.
