@@ -18,7 +18,8 @@ use crate::{Error, RunId, State, StateHash, Tensors, Update};
 pub struct Receiver<T> {
     tensors: T,
     hashes: Vec<StateHash>,
-    state: State,
+    /// Behind a lock, because staging may find another name of the same weights.
+    state: Mutex<State>,
     /// The weights after a commit that has begun and not ended.
     unfinished: Option<State>,
     /// The snapshot that was committed last.
@@ -35,7 +36,7 @@ impl<T: Tensors> Receiver<T> {
     pub fn new(tensors: T, threads: usize) -> Result<Self, Error> {
         let mut workers = Workers::new(threads);
         let hashes = hashes(&tensors, &mut workers)?;
-        let state = State::base(hashes.iter().copied().sum());
+        let state = Mutex::new(State::base(hashes.iter().copied().sum()));
         let workers = Mutex::new(workers);
         let (unfinished, snapshot, max_bytes) = (None, None, None);
         Ok(Self { tensors, hashes, state, unfinished, snapshot, max_bytes, workers })
@@ -43,15 +44,15 @@ impl<T: Tensors> Receiver<T> {
 
     /// Says that the tensors are a version of a run, as their file or folder states. The hash is
     /// always that of the tensors.
-    pub fn with_version(mut self, run: RunId, version: u64) -> Self {
-        (self.state.run, self.state.version) = (Some(run), version);
+    pub fn with_version(self, run: RunId, version: u64) -> Self {
+        self.set_state(State { run: Some(run), version, ..self.state() });
         self
     }
 
     /// Sets run and version of the weights, once their hash has been compared.
-    pub(crate) fn set_state(&mut self, state: State) {
-        debug_assert_eq!(self.state.hash, state.hash);
-        self.state = state;
+    pub(crate) fn set_state(&self, state: State) {
+        debug_assert_eq!(self.state().hash, state.hash);
+        *lock(&self.state) = state;
     }
 
     /// Limits the bytes of new tensors in an update. By default they are limited to 1 GiB, or to
@@ -63,7 +64,7 @@ impl<T: Tensors> Receiver<T> {
 
     /// The weights that are here.
     pub fn state(&self) -> State {
-        self.state
+        *lock(&self.state)
     }
 
     /// The weights of the snapshot that was committed last.
@@ -121,7 +122,7 @@ impl<T: Tensors> Receiver<T> {
         }
         let growable = self.tensors.is_growable();
         let options = StageOptions { max_bytes: self.max_bytes, growable };
-        stage(&self.tensors, &self.state, inputs, &options, &mut self.workers(), update)
+        stage(&self.tensors, &self.state(), inputs, &options, &mut self.workers(), update)
     }
 
     /// Writes a staged update. If this fails the tensors may be partly new: commit the same update
@@ -142,18 +143,18 @@ impl<T: Tensors> Receiver<T> {
         if let Some(target) = self.unfinished.filter(|_| !repairs) {
             return Err(Error::Interrupted { target });
         }
-        if update.is_committed() && self.state == target {
+        if update.is_committed() && self.state() == target {
             return Ok(target);
         }
-        if update.is_committed() || self.state != base {
-            return Err(Error::Stale { expected: base, found: self.state });
+        if update.is_committed() || self.state() != base {
+            return Err(Error::Stale { expected: base, found: self.state() });
         }
         if !update.is_applied() {
             self.unfinished = Some(target);
             self.write(update)?;
             self.unfinished = None;
         }
-        self.state = target;
+        *lock(&self.state) = target;
         if update.kind() == Kind::Snapshot {
             self.snapshot = Some(target);
         }
@@ -176,8 +177,7 @@ impl<T: Tensors> Receiver<T> {
     }
 
     fn workers(&self) -> MutexGuard<'_, Workers> {
-        // Working memory has no meaning that a panic could break.
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.workers)
     }
 
     fn write(&mut self, update: &mut Update) -> Result<(), Error> {
@@ -242,4 +242,9 @@ impl<T: Tensors> Receiver<T> {
         let added = update.added.drain(..).map(|added| (added.tensor, added.buffer)).collect();
         self.tensors.replace(&update.removed, added);
     }
+}
+
+/// Locks a value that a panic of another thread cannot break: working memory, or a copied state.
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }

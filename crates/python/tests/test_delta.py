@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 import pytest
@@ -187,7 +188,11 @@ def test_tensors_come_go_and_change_shape(tmp_path):
     same(update.tensors(), {"b": new["b"], "new": new["new"]})
     positions = {name: positions.tolist() for name, positions, _ in update.patches()}
     assert positions == {"b": list(range(12)), "new": list(range(7))}
+    reading = receiver.tensors()
+    assert next(reading)[0] == "a"
     update.commit()
+    with pytest.raises(gradwire.ConfigError, match=r"'b'; call tensors\(\) again"):
+        next(reading)
     same(receiver.tensors(), new)
     with pytest.raises(gradwire.ConfigError, match="load an update before its commit"):
         list(update.tensors())
@@ -317,6 +322,22 @@ def test_updates_wait_for_their_commit(tmp_path):
         update.commit()
         versions.append(update.version)
     assert versions == [1, 2, 3]
+    same(receiver.tensors(), weights)
+
+
+def test_threads_read_while_another_follows(tmp_path):
+    weights = {"w": numpy.random.default_rng(60).normal(size=1 << 21).astype("float32")}
+    sender, folder, receiver = delta.Sender(weights), delta.Folder(tmp_path), delta.Receiver({"w": weights["w"].copy()})
+    for step in range(3):
+        weights = changed(weights, 1, 61 + step)
+        folder.publish(sender.diff(weights))
+        sender.commit()
+    with ThreadPoolExecutor(1) as pool:
+        following, versions = pool.submit(receiver.follow, folder), [receiver.version]
+        while not following.done():
+            versions.append(receiver.version)
+        assert following.result() == 3
+    assert versions == sorted(versions) and len(versions) > 3
     same(receiver.tensors(), weights)
 
 

@@ -81,7 +81,7 @@ impl<T: Tensors> Receiver<T> {
     /// # Errors
     /// [`Error::NothingPublished`]; [`Error::NoChain`] with the missing link;
     /// [`Error::OtherStream`]; streams that are damaged. The weights are as they were.
-    pub fn stage_next(&mut self, folder: &Folder, update: &mut Update) -> Result<bool, Error> {
+    pub fn stage_next(&self, folder: &Folder, update: &mut Update) -> Result<bool, Error> {
         match self.stage_step(folder, true, update) {
             // The links are of another base model: a snapshot may lead to the newest version.
             Err(Error::WrongBase { .. } | Error::OtherRun { .. } | Error::OtherStream { .. }) => {}
@@ -100,7 +100,7 @@ impl<T: Tensors> Receiver<T> {
     }
 
     fn stage_step(
-        &mut self,
+        &self,
         folder: &Folder,
         by_links: bool,
         update: &mut Update,

@@ -13,6 +13,15 @@ pub(super) fn description(tensor: &Tensor) -> Description {
     (tensor.name().to_owned(), tensor.element().name(), shape, (rows.start, rows.end))
 }
 
+/// A description as Python gives it back.
+pub(super) type Expected = (String, String, Vec<u64>, (u64, u64));
+
+/// Whether a tensor has this description.
+pub(super) fn is_as(tensor: &Tensor, expected: &Expected) -> bool {
+    let (name, element, shape, rows) = description(tensor);
+    (&name, element, &shape, &rows) == (&expected.0, &expected.1, &expected.2, &expected.3)
+}
+
 /// Run, version and hash.
 pub(super) fn described(state: State) -> (Option<String>, u64, String) {
     (state.run.map(|run| run.to_string()), state.version, state.hash.to_string())

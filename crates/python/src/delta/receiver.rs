@@ -1,12 +1,12 @@
 //! The receiving end.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use gradwire_delta::{Receiver, Source, Tensor, Update};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
-use super::describe::{Description, described, description};
+use super::describe::{Description, Expected, described, description, is_as};
 use super::folder::DeltaFolder;
 use super::held::{Base, Held, copy};
 use super::update::DeltaUpdate;
@@ -14,11 +14,14 @@ use crate::buffer::Bytes;
 use crate::errors::{self, Failure};
 
 /// Holds weights, and brings them from version to version.
-#[pyclass(module = "gradwire._core")]
+///
+/// Threads of Python may stage, read and commit at the same time. They wait for each other without
+/// the interpreter's lock.
+#[pyclass(module = "gradwire._core", frozen)]
 pub(crate) struct DeltaReceiver {
-    pub(super) receiver: Receiver<Held>,
+    receiver: RwLock<Receiver<Held>>,
     /// The tensors in order; shared with updates, so the list is made once.
-    tensors: Arc<Vec<Tensor>>,
+    tensors: RwLock<Arc<Vec<Tensor>>>,
 }
 
 #[pymethods]
@@ -35,26 +38,43 @@ impl DeltaReceiver {
             }
             Ok(receiver)
         })?;
-        let tensors = Arc::new(receiver.tensors().tensors().to_vec());
-        Ok(Self { receiver, tensors })
+        let tensors = RwLock::new(Arc::new(receiver.tensors().tensors().to_vec()));
+        Ok(Self { receiver: RwLock::new(receiver), tensors })
     }
 
     /// Run, version and hash of the weights.
     #[getter]
-    fn state(&self) -> (Option<String>, u64, String) {
-        described(self.receiver.state())
+    fn state(&self, py: Python<'_>) -> (Option<String>, u64, String) {
+        described(py.detach(|| self.read().state()))
     }
 
     /// All tensors, in order of their names.
     fn tensors(&self) -> Vec<Description> {
-        self.tensors.iter().map(description).collect()
+        self.list().iter().map(description).collect()
     }
 
-    /// Copies a tensor to an address with room for all of it.
-    fn copy(&self, py: Python<'_>, tensor: usize, address: usize) -> PyResult<()> {
-        let len = self.tensor(tensor)?.byte_len();
-        let (receiver, mut out) = (&self.receiver, Bytes::new(address, len));
-        Ok(errors::detached(py, move || copy(receiver.tensors(), tensor, out.get_mut()))?)
+    /// Copies the tensor of this number and description to an address with room for all of it.
+    fn copy(
+        &self,
+        py: Python<'_>,
+        tensor: usize,
+        expected: Expected,
+        address: usize,
+    ) -> PyResult<()> {
+        let write = || {
+            let receiver = self.read();
+            let found = receiver.tensors().tensors().get(tensor);
+            let Some(found) = found.filter(|found| is_as(found, &expected)) else {
+                let message = format!(
+                    "another thread has committed an update that removed or replaced '{}'; \
+                     call tensors() again",
+                    expected.0
+                );
+                return Err(Failure::config(message));
+            };
+            copy(receiver.tensors(), tensor, Bytes::new(address, found.byte_len()).get_mut())
+        };
+        Ok(errors::detached(py, write)?)
     }
 
     /// Copies a tensor as it is after an update, by its number among those of the receiver, to an
@@ -66,15 +86,19 @@ impl DeltaReceiver {
         tensor: usize,
         address: usize,
     ) -> PyResult<()> {
-        if !update.fits(self.receiver.state(), &self.tensors) {
-            let message =
-                "the receiver has had another update since this one was staged; stage it again";
-            return Err(Failure::config(message).into());
-        }
-        let len = self.tensor(tensor)?.byte_len();
-        let (held, update, mut out) = (self.receiver.tensors(), update, Bytes::new(address, len));
-        let write = move || {
-            copy(held, tensor, out.get_mut())?;
+        let write = || {
+            let receiver = self.read();
+            let list = self.list();
+            if !update.fits(receiver.state(), &list) {
+                let message = "the receiver has had another update since this one was staged; \
+                    stage it again";
+                return Err(Failure::config(message));
+            }
+            let found = list.get(tensor).map(Tensor::byte_len);
+            let len = found
+                .ok_or_else(|| Failure::config(format!("the receiver has no tensor {tensor}")))?;
+            let mut out = Bytes::new(address, len);
+            copy(receiver.tensors(), tensor, out.get_mut())?;
             update.write(tensor, out.get_mut());
             Ok(())
         };
@@ -83,46 +107,58 @@ impl DeltaReceiver {
 
     /// Decodes and proves an update: one stream, or all shares of it. Changes nothing.
     fn stage(&self, py: Python<'_>, streams: Vec<PyBackedBytes>) -> PyResult<DeltaUpdate> {
-        let receiver = &self.receiver;
         let streams: Vec<&[u8]> = streams.iter().map(|stream| &**stream).collect();
-        let update = errors::detached(py, move || Ok(receiver.stage(streams)?))?;
-        Ok(DeltaUpdate::new(update, self.tensors.clone()))
+        let stage = || {
+            let receiver = self.read();
+            Ok(DeltaUpdate::new(receiver.stage(streams)?, self.list()))
+        };
+        Ok(errors::detached(py, stage)?)
     }
 
     /// Stages the next update on the way to the newest version of a folder; `None` if the weights
     /// are the newest.
-    fn stage_next(
-        &mut self,
-        py: Python<'_>,
-        folder: &DeltaFolder,
-    ) -> PyResult<Option<DeltaUpdate>> {
-        let (receiver, folder) = (&mut self.receiver, &folder.0);
-        let mut update = Update::default();
-        let staged = errors::detached(py, || Ok(receiver.stage_next(folder, &mut update)?))?;
-        Ok(staged.then(|| DeltaUpdate::new(update, self.tensors.clone())))
+    fn stage_next(&self, py: Python<'_>, folder: &DeltaFolder) -> PyResult<Option<DeltaUpdate>> {
+        let (folder, mut update) = (&folder.0, Update::default());
+        let stage = || {
+            let receiver = self.read();
+            let staged = receiver.stage_next(folder, &mut update)?;
+            Ok(staged.then(|| DeltaUpdate::new(update, self.list())))
+        };
+        Ok(errors::detached(py, stage)?)
     }
 
     /// Writes a staged update.
-    fn commit(&mut self, py: Python<'_>, update: &mut DeltaUpdate) -> PyResult<()> {
-        let receiver = &mut self.receiver;
+    fn commit(&self, py: Python<'_>, update: &mut DeltaUpdate) -> PyResult<()> {
         let update = update.get_mut();
-        errors::detached(py, move || Ok(receiver.commit(update).map(|_| ())?))?;
-        if self.receiver.tensors().tensors() != &**self.tensors {
-            self.tensors = Arc::new(self.receiver.tensors().tensors().to_vec());
-        }
-        Ok(())
+        let write = || {
+            let mut receiver = self.write();
+            receiver.commit(update)?;
+            let mut list = self.tensors.write().unwrap_or_else(PoisonError::into_inner);
+            if receiver.tensors().tensors() != &***list {
+                *list = Arc::new(receiver.tensors().tensors().to_vec());
+            }
+            Ok(())
+        };
+        Ok(errors::detached(py, write)?)
     }
 
     /// Hashes all weights again and compares.
     fn verify(&self, py: Python<'_>) -> PyResult<()> {
-        let receiver = &self.receiver;
-        Ok(errors::detached(py, move || Ok(receiver.verify()?))?)
+        Ok(errors::detached(py, || Ok(self.read().verify()?))?)
     }
 }
 
 impl DeltaReceiver {
-    fn tensor(&self, tensor: usize) -> Result<&Tensor, Failure> {
-        let found = self.tensors.get(tensor);
-        found.ok_or_else(|| Failure::config(format!("the receiver has no tensor {tensor}")))
+    /// The weights, for reading. Call it without the interpreter's lock: a commit may take long.
+    fn read(&self) -> RwLockReadGuard<'_, Receiver<Held>> {
+        self.receiver.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Receiver<Held>> {
+        self.receiver.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn list(&self) -> Arc<Vec<Tensor>> {
+        self.tensors.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -56,7 +56,7 @@ class Receiver:
         """All weights: pairs of a name and a new array or tensor, in the order of their names."""
         for number, description in enumerate(self.core.tensors()):
             tensor, address = empty(description[1], local_shape(description), self.to)
-            self.core.copy(number, address)
+            self.core.copy(number, description, address)
             yield description[0], tensor
 
     def stage(self, frames: Union[bytes, Iterable[bytes]], *shares: Union[bytes, Iterable[bytes]]) -> Update:
