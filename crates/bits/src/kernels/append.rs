@@ -13,6 +13,7 @@ use {
     core::arch::x86_64::{_MM_FROUND_TO_NEAREST_INT, _mm512_cvtps_ph},
 };
 
+use super::cases;
 use super::convert::{BF16_MAX, F16_MAX, bf16_pattern, f16_pattern};
 use super::room::{Format, Room, Unwritten};
 
@@ -182,6 +183,12 @@ fn one_by_one<const SIZE: usize>(
     }
     largest
 }
+
+cases![
+    ("f32_fill", |input, output| fills(f32_fill, 4, input, output)),
+    ("f16_fill", |input, output| fills(f16_fill, 2, input, output)),
+    ("bf16_fill", |input, output| fills(bf16_fill, 2, input, output)),
+];
 
 #[cfg(test)]
 mod tests {

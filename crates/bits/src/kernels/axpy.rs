@@ -1,6 +1,6 @@
 //! Weighted sums of tensors.
 
-use super::kernel;
+use super::{cases, kernel};
 
 /// `memory = beta·memory + gamma·gradient`, elementwise. Moves 12 bytes per element.
 ///
@@ -98,6 +98,38 @@ kernel! {
         }
     }
 }
+
+cases![
+    ("accumulate", |input, output| {
+        for (beta, gamma) in [(input.x, input.y), (1.0, 1.0)] {
+            let mut memory = input.floats();
+            accumulate(&mut memory, &input.more(), beta, gamma);
+            output.computed(&memory);
+        }
+    }),
+    ("accumulate_to", |input, output| {
+        for (beta, gamma) in [(input.x, input.y), (1.0, 1.0)] {
+            let mut out = input.zeros();
+            accumulate_to(&mut out, &input.floats(), &input.more(), beta, gamma);
+            output.computed(&out);
+        }
+    }),
+    ("add_limited", |input, output| {
+        let mut out = input.floats();
+        add_limited(&mut out, &input.more(), input.x, input.y);
+        output.computed(&out);
+    }),
+    ("scale", |input, output| {
+        let mut values = input.floats();
+        scale(&mut values, input.x);
+        output.computed(&values);
+    }),
+    ("add_scaled", |input, output| {
+        let mut out = input.floats();
+        add_scaled(&mut out, &input.more(), input.x);
+        output.computed(&out);
+    }),
+];
 
 #[cfg(test)]
 mod tests {

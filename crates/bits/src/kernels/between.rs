@@ -6,7 +6,7 @@ use fearless_simd::prelude::*;
 
 use super::chosen::{any_of_four, append_lanes};
 use super::compact::key;
-use super::{Side, kernel};
+use super::{Side, cases, kernel};
 
 kernel! {
     /// Appends the values of a side that are above `low` but not above `high`, in order, and
@@ -60,6 +60,15 @@ fn plain_between(values: &[f32], side: Side, limits: [f32; 2], taken: &mut Vec<f
     }
     above
 }
+
+cases![("values_between", |input, output| {
+    for side in [Side::Both, Side::Above, Side::Below] {
+        let mut taken = Vec::new();
+        let above = values_between(&input.floats(), side, [input.x, input.y], &mut taken);
+        output.moved(&taken);
+        output.wide(above as f64);
+    }
+}),];
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,7 @@ use core::ops::Range;
 use fearless_simd::prelude::*;
 
 use super::chosen::append_places;
-use super::kernel;
+use super::{cases, kernel};
 
 kernel! {
     /// Appends the largest absolute value of each bin.
@@ -126,6 +126,26 @@ fn plain_reaching(
         }
     }
 }
+
+cases![
+    ("bin_maxima", |input, output| {
+        for bin in [1, 7, 16, 50] {
+            let mut maxima = Vec::new();
+            bin_maxima(&input.floats(), bin, &mut maxima);
+            output.moved(&maxima);
+        }
+    }),
+    ("reaching", |input, output| {
+        for bin in [1, 7, 16, 50] {
+            let (values, gradient, mut positions) = (input.floats(), input.more(), Vec::new());
+            let mut limits = Vec::new();
+            bin_maxima(&values, bin, &mut limits);
+            let near = Near { bin, limits: &limits, weight: input.x };
+            reaching(&values, &gradient, near, u32::MAX - 9, &mut positions);
+            output.bits(positions);
+        }
+    }),
+];
 
 #[cfg(test)]
 mod tests {

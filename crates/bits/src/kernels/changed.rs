@@ -4,8 +4,8 @@
 
 use fearless_simd::prelude::*;
 
-use super::kernel;
 use super::prefetch::prefetch_line;
+use super::{cases, kernel};
 
 kernel! {
     /// Finds the elements of `width` bytes that differ: bit i mod 64 of word i / 64 is 1 if element
@@ -117,6 +117,25 @@ fn scatter_each<const WIDTH: usize>(positions: &[u32], values: &[u8], elements: 
         elements[position as usize] = *value;
     }
 }
+
+cases![
+    ("changed", |input, output| {
+        for width in [1, 2, 4, 8] {
+            let (base, new) = versions(input, width);
+            let mut bits = input.elements(input.len.div_ceil(64), |_| 9u64);
+            output.bits([changed(width, &base, &new, &mut bits) as u32]);
+            output.words(&bits);
+        }
+    }),
+    ("scatter", |input, output| {
+        for width in [1, 2, 4, 8] {
+            let (mut base, new) = versions(input, width);
+            let positions: Vec<u32> = (0..input.len as u32).rev().step_by(3).collect();
+            scatter(width, &positions, &new[..width * positions.len()], &mut base);
+            output.bits(base.iter().copied());
+        }
+    }),
+];
 
 #[cfg(test)]
 mod tests {

@@ -4,8 +4,8 @@
 
 use fearless_simd::{prelude::*, u32x8, u64x8};
 
-use super::kernel;
 use super::octaves::{CLASSES, GROUP, Group, Groups, Octaves};
+use super::{cases, kernel};
 
 #[cfg(any(test, feature = "testing"))]
 use plain::{
@@ -349,6 +349,41 @@ mod plain {
         }
     }
 }
+
+cases![
+    ("class_counts", |input, output| {
+        for octaves in octaves(input) {
+            let (base, _) = versions(input, octaves.width);
+            let mut counts = input.elements(input.len.div_ceil(64), |_| 9u64);
+            output.bits(class_counts(&octaves, &base, &mut counts));
+            output.words(&counts);
+        }
+    }),
+    ("class_ranks", |input, output| {
+        for octaves in octaves(input) {
+            let changes = changes(input, &octaves);
+            output.bits(changes.ranks.into_iter().chain(changes.sizes));
+        }
+    }),
+    ("class_places", |input, output| {
+        for octaves in octaves(input) {
+            let Changes { base, positions, sorted, ends, .. } = changes(input, &octaves);
+            let mut counts = input.elements(input.len.div_ceil(64), |_| 9u64);
+            class_counts(&octaves, &base, &mut counts);
+            let (mut ranked, mut back) = (Ranked::new(&sorted, ends), vec![9; counts.len()]);
+            let (first, second) = counts.split_at(counts.len() / 2);
+            let (base, rest) = base.split_at(64 * octaves.width * first.len());
+            let (start, end) = back.split_at_mut(first.len());
+            class_places(&octaves, base, first, &mut ranked, start);
+            class_places(&octaves, rest, second, &mut ranked, end);
+            let bytes: Vec<u8> = back.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let mut found = Vec::new();
+            ones(&bytes, 0, &mut found);
+            assert_eq!(found, positions, "the ranks are those of the changed elements");
+            output.bits(found);
+        }
+    }),
+];
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use {
     fearless_simd::{f32x8, prelude::*, u16x8},
 };
 
-use super::kernel;
+use super::{cases, kernel};
 
 /// The number of lower bits of a pattern that do not select the cell.
 const SHIFT: u32 = 17;
@@ -124,6 +124,32 @@ fearless_simd::kernel!(
         plain_few_numbers_add(rest, numbers, last);
     }
 );
+
+cases![
+    ("nearest_residual", |input, output| {
+        let mut next = 1e-6;
+        let limits = core::array::from_fn(|_| {
+            next *= 1.1;
+            next
+        });
+        let numbers = core::array::from_fn(|byte| input.y * byte as f32);
+        let (mut values, mut bytes) = (input.floats(), input.zeros());
+        nearest_residual(&mut values, input.x, &Codebook::new(&limits), &numbers, &mut bytes);
+        output.symbols((&input.floats(), input.x), &values, &bytes);
+    }),
+    ("numbers_add", |input, output| {
+        let numbers = core::array::from_fn(|byte| input.y * byte as f32);
+        let mut out = input.more();
+        numbers_add(&input.symbols(), &numbers, &mut out);
+        output.computed(&out);
+    }),
+    ("few_numbers_add", |input, output| {
+        let numbers = core::array::from_fn(|at| input.y * at as f32);
+        let mut out = input.more();
+        few_numbers_add(&input.symbols(), &numbers, &mut out);
+        output.computed(&out);
+    }),
+];
 
 #[cfg(test)]
 mod tests {

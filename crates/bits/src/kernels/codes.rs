@@ -9,7 +9,7 @@ use fearless_simd::prelude::*;
 #[cfg(target_arch = "x86_64")]
 use fearless_simd::{Avx512, u8x32, u16x32};
 
-use super::kernel;
+use super::{cases, kernel};
 use crate::group_writer::{Bits, Buffer};
 
 /// The most symbols that have short codes.
@@ -262,6 +262,68 @@ kernel! {
         bits.pack(words.iter().map(|&word| (word, word)), buffer)
     }
 }
+
+cases![
+    ("join_codes", |input, output| {
+        let mut codes = ShortCodes::default();
+        codes.set(&core::array::from_fn::<_, 256, _>(|symbol| {
+            let length = 1 + u64::from(input.word(symbol)) % 12;
+            u64::from(input.word(symbol + 1)) << (64 - length) | length
+        }));
+        let symbols = input.symbols();
+        let mut words = input.elements(input.len / 4, |_| 0u64);
+        join_codes(symbols.as_chunks().0, &codes, &mut words);
+        words.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
+    }),
+    ("join_byte_codes", |input, output| {
+        // Within 64 symbols, or not.
+        for alphabet in [1, 40, 64, 256] {
+            let mut codes = ShortCodes::default();
+            codes.set(&core::array::from_fn::<_, 256, _>(|symbol| {
+                let length = 1 + u64::from(input.word(symbol)) % 12;
+                let code = u64::from(input.word(symbol + 1)) << (64 - length) | length;
+                if (100..100 + alphabet).contains(&symbol) { code } else { 0 }
+            }));
+            let symbols =
+                input.elements(input.len, |at| (100 + input.word(at) as usize % alphabet) as u8);
+            let mut words = input.elements(input.len / 4, |_| 0u64);
+            join_byte_codes(symbols.as_chunks().0, &codes, &mut words);
+            words.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
+        }
+    }),
+    ("join_words", |input, output| {
+        let words = input.elements(input.len, |at| {
+            let width = u64::from(input.word(at)) % 29;
+            u64::from(input.word(at + 1)).checked_shl(64 - width as u32).unwrap_or(0) | width
+        });
+        let mut joined = input.elements(input.len / 2, |_| 0u64);
+        output.bits([join_words(words.as_chunks().0, &mut joined) as u32]);
+        joined.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
+    }),
+    ("join_entries", |input, output| {
+        let entries = input.elements(input.len, |at| {
+            let length = input.word(at) % 13;
+            ((input.word(at + 1) << (16 - length)) as u16) & 0xfff0 | length as u16
+        });
+        let mut words = input.elements(input.len / 4, |_| 0u64);
+        join_entries(entries.as_chunks().0, &mut words);
+        words.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
+    }),
+    ("pack_words", |input, output| {
+        let words = input.elements(input.len.min(crate::group_writer::ROOM / 8), |at| {
+            let width = u64::from(input.word(at)) % u64::from(crate::group_writer::GROUP_BITS + 1);
+            let bits = (u64::from(input.word(at + 1)) << 32 | u64::from(input.word(at))) >> 15;
+            bits.checked_shl(64 - width as u32).unwrap_or(0) | width
+        });
+        let mut bytes = vec![7];
+        let mut writer = crate::group_writer::GroupWriter::new(&mut bytes);
+        let (some, others) = words.split_at(words.len() / 3);
+        writer.put_words(some);
+        writer.put_words(others);
+        writer.finish();
+        output.bits(bytes);
+    }),
+];
 
 #[cfg(test)]
 mod tests {

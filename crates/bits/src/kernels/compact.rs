@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use fearless_simd::prelude::*;
 
 use super::chosen::{any_of_four, append_lanes, append_places};
-use super::kernel;
+use super::{cases, kernel};
 
 /// The values that a threshold t ≥ 0 selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +111,19 @@ kernel! {
         count
     }
 }
+
+cases![
+    ("compact_beyond", |input, output| {
+        for side in [Side::Both, Side::Above, Side::Below] {
+            let (mut values, mut positions, mut taken) = (input.floats(), Vec::new(), Vec::new());
+            compact_beyond(&mut values, side, input.x, u32::MAX - 9, &mut positions, &mut taken);
+            output.moved(&values);
+            output.moved(&taken);
+            output.bits(positions);
+        }
+    }),
+    ("count_above", |input, output| output.wide(count_above(&input.floats(), input.x) as f64)),
+];
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@ use {
     fearless_simd::{f32x8, prelude::*, u8x16, u16x8, x86::Avx2},
 };
 
-use super::kernel;
+use super::{cases, kernel};
 
 /// The largest finite binary16.
 pub(super) const F16_MAX: f32 = 65504.0;
@@ -210,6 +210,32 @@ fn f16_value(pattern: u16) -> f32 {
 fn bf16_value(pattern: u16) -> f32 {
     f32::from_bits(u32::from(pattern) << 16)
 }
+
+cases![
+    ("bf16_to_f32", |input, output| {
+        let mut out = input.zeros();
+        bf16_to_f32(&input.symbols(), &mut out);
+        output.moved(&out);
+    }),
+    ("f16_to_f32", |input, output| {
+        let mut out = input.zeros();
+        f16_to_f32(&input.symbols(), &mut out);
+        output.moved(&out);
+    }),
+    ("bf16_add", |input, output| adds(bf16_add, input, output)),
+    ("f16_add", |input, output| adds(f16_add, input, output)),
+    ("f32_add", |input, output| adds(f32_add, input, output)),
+    ("f32_to_bf16", |input, output| {
+        let mut out = input.zeros();
+        f32_to_bf16(&input.floats(), &mut out);
+        output.bits(out.iter().copied());
+    }),
+    ("f32_to_f16", |input, output| {
+        let mut out = input.zeros();
+        f32_to_f16(&input.floats(), &mut out);
+        output.bits(out.iter().copied());
+    }),
+];
 
 #[cfg(test)]
 mod tests {

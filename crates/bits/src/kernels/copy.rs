@@ -3,7 +3,7 @@
 use fearless_simd::f32x8;
 use fearless_simd::prelude::*;
 
-use super::kernel;
+use super::{cases, kernel};
 
 kernel! {
     /// Copies numbers. Processes the shorter length.
@@ -33,6 +33,12 @@ kernel! {
 fn plain_copy(values: &[f32], out: &mut [f32]) {
     out.iter_mut().zip(values).for_each(|(out, x)| *out = *x);
 }
+
+cases![("copy", |input, output| {
+    let mut out = input.zeros();
+    copy(&input.floats(), &mut out);
+    output.moved(&out);
+}),];
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! Several small numbers as the digits of one.
 
-use super::kernel;
+use super::{cases, kernel};
 
 kernel! {
     /// Adds `factor` times each digit to the number at its place, modulo 2^16. Processes the
@@ -27,6 +27,21 @@ kernel! {
         }
     }
 }
+
+cases![
+    ("add_digits", |input, output| {
+        let mut numbers = input.symbols();
+        let digits: Vec<u16> = numbers.iter().map(|number| number % 7).collect();
+        add_digits(&mut numbers, &digits, input.word(0) as u16);
+        output.bits(numbers.iter().copied());
+    }),
+    ("take_digits", |input, output| {
+        let mut numbers = input.symbols();
+        let mut digits: Vec<u16> = numbers.to_vec();
+        take_digits(&mut numbers, 1 + input.word(0) as u16 % 80, &mut digits);
+        output.bits(numbers.iter().chain(&digits).copied());
+    }),
+];
 
 #[cfg(test)]
 mod tests {

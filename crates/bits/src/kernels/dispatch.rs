@@ -86,3 +86,20 @@ macro_rules! run_widest {
     }};
 }
 pub(super) use run_widest;
+
+/// The cases of a file's kernels, which tests compare with the plain loops: for each kernel its
+/// name, and a function that runs it on slices of an `Input` and appends all its results to an
+/// `Output`. Compiled for tests only.
+macro_rules! cases {
+    ($($case:expr),* $(,)?) => {
+        #[cfg(any(test, feature = "testing"))]
+        pub(super) mod cases {
+            #[allow(unused_imports)]
+            use $crate::kernels::*;
+            use $crate::kernels::testing::cases::*;
+
+            pub(in crate::kernels) const CASES: &[Case] = &[$($case),*];
+        }
+    };
+}
+pub(super) use cases;

@@ -1,6 +1,6 @@
 //! Random selection of elements with probability proportional to their magnitude.
 
-use super::kernel;
+use super::{cases, kernel};
 
 /// The largest f32 below 2³¹.
 const BELOW_ONE: f32 = 2_147_483_520.0;
@@ -41,6 +41,19 @@ kernel! {
         (sums.iter().sum(), above.iter().map(|&count| count as usize).sum())
     }
 }
+
+cases![
+    ("drawn", |input, output| {
+        let mut out = input.zeros();
+        drawn(&input.floats(), input.x, &input.draws(), &mut out);
+        output.moved(&out);
+    }),
+    ("sum_up_to", |input, output| {
+        let (sum, above) = sum_up_to(&input.floats(), input.x);
+        output.wide(sum);
+        output.wide(above as f64);
+    }),
+];
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@
 
 use core::mem;
 
-use super::kernel;
+use super::{cases, kernel};
 use crate::gap_code::gap_code;
 use crate::group_writer::GROUP_BITS;
 
@@ -221,3 +221,42 @@ fn last(rest: &[u8], room: u32) -> (u64, u32) {
     let word = rest.iter().rev().fold(!0, |word, &byte| word << 8 | u64::from(byte));
     (word, room.min(rest.len() as u32))
 }
+
+cases![
+    ("join_gaps", |input, output| {
+        let any = input.elements(input.len.min(JOINED), |at| input.word(at));
+        let mut next = 0;
+        let increasing = input.elements(input.len.min(JOINED), |at| {
+            // Mostly short gaps.
+            next += 1 + (input.word(at) >> (9 + input.word(at + 1) % 23));
+            next - 1
+        });
+        for (positions, next) in [(&any, u64::from(input.word(6))), (&increasing, 0)] {
+            let mut words = [0; JOINED / 2];
+            let increase = join_gaps(next, positions, input.word(5) % 31, &mut words);
+            output.bits([u32::from(increase)]);
+            words.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
+        }
+    }),
+    ("ones_of_gaps", |input, output| {
+        for parameter in [0, 4, 30] {
+            let positions = input.elements(input.len, |at| input.word(at));
+            let next = positions.first().map_or(0, |&first| u64::from(first / 2));
+            let ones = ones_of_gaps(next, &positions, parameter);
+            output.bits([ones as u32, (ones >> 32) as u32]);
+        }
+    }),
+    ("read_gaps", |input, output| {
+        let ones = input.elements(input.len, |at| input.word(at) as u8 | 0xfe);
+        for ((bytes, parameter), bits) in [(input.bytes(), 0), (input.bytes(), 9), (ones, 3)]
+            .iter()
+            .flat_map(|case| [0, 3, 40, 98].map(|bits| (case, bits)))
+        {
+            let (mut place, mut positions) = (Place { bits, next: 3 }, input.zeros());
+            let universe = u64::from(input.word(1));
+            let count = read_gaps(bytes, *parameter, universe, &mut place, &mut positions);
+            output.bits([count as u32, place.bits as u32, place.next as u32]);
+            output.bits(positions.iter().copied());
+        }
+    }),
+];

@@ -2,7 +2,7 @@
 
 use fearless_simd::prelude::*;
 
-use super::kernel;
+use super::{cases, kernel};
 
 kernel! {
     /// The Walsh–Hadamard transform in place, not normalised: applied twice, it multiplies by the
@@ -285,6 +285,35 @@ kernel! {
         }
     }
 }
+
+cases![
+    ("hadamard", |input, output| {
+        let mut values = input.floats();
+        if let Some(bits) = values.len().checked_ilog2() {
+            hadamard(&mut values[..1 << bits]);
+        }
+        output.computed(&values);
+    }),
+    ("rotate", |input, output| {
+        let mut values = input.floats();
+        if let Some(bits) = values.len().checked_ilog2() {
+            rotate(&mut values[..1 << bits], &input.draws());
+        }
+        output.computed(&values);
+    }),
+    ("rotate_back", |input, output| {
+        let mut values = input.floats();
+        if let Some(bits) = values.len().checked_ilog2() {
+            rotate_back(&mut values[..1 << bits], &input.draws());
+        }
+        output.computed(&values);
+    }),
+    ("limits_reached", |input, output| {
+        let mut symbols = input.symbols();
+        limits_reached(&input.floats(), input.x, &[0.1, 0.5, 3.0], 4, &mut symbols);
+        output.bits(symbols.iter().copied());
+    }),
+];
 
 #[cfg(test)]
 mod tests {

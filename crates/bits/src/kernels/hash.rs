@@ -1,6 +1,6 @@
 //! Hashing of numbers to bins, and to columns of a sketch.
 
-use super::kernel;
+use super::{cases, kernel};
 
 kernel! {
     /// Writes the bin, below `bins`, of each key: a pseudo-random function of key and seed.
@@ -41,6 +41,22 @@ kernel! {
         }
     }
 }
+
+cases![
+    ("hashed", |input, output| {
+        let mut out = input.zeros();
+        hashed(&input.draws(), input.x.to_bits(), (input.y.to_bits() as u16).max(1), &mut out);
+        output.bits(out.iter().copied());
+    }),
+    ("columns_and_signs", |input, output| {
+        let wide = |at| u64::from(input.word(at)) << 32 | u64::from(input.word(at + 1));
+        let columns = input.word(4).max(1);
+        let (mut places, mut signs) = (input.zeros(), input.zeros());
+        columns_and_signs(wide(0), wide(2), columns, &mut places, &mut signs);
+        output.bits(places.iter().copied());
+        output.bits(signs.iter().copied());
+    }),
+];
 
 #[cfg(test)]
 mod tests {

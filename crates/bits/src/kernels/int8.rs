@@ -1,6 +1,6 @@
 //! Uniform 8-bit quantization.
 
-use super::kernel;
+use super::{cases, kernel};
 
 /// 1.5·2^23: adding it to a number of magnitude below 2^22 rounds the number to an integer, ties to
 /// even, in the low bits of the sum. A cast from float to integer saturates and costs fourteen
@@ -49,6 +49,27 @@ kernel! {
         }
     }
 }
+
+cases![
+    ("int8_add", |input, output| {
+        let quantized = input.elements(input.len, |at| input.word(at) as i8);
+        let mut out = input.more();
+        int8_add(&quantized, input.x, &mut out);
+        output.computed(&out);
+    }),
+    ("int8_residual", |input, output| {
+        let (mut values, mut out) = (input.floats(), input.zeros());
+        int8_residual(&mut values, input.x, input.y, &mut out);
+        let out: Vec<u8> = out.iter().map(|q: &i8| *q as u8).collect();
+        output.symbols((&input.floats(), input.x), &values, &out);
+    }),
+    ("int8_levels", |input, output| {
+        let (values, mut out) = (input.floats(), input.zeros());
+        int8_levels(&values, input.x, &mut out);
+        let out: Vec<u8> = out.iter().map(|q: &i8| *q as u8).collect();
+        output.symbols((&values, input.x), &values, &out);
+    }),
+];
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! Stochastic rounding to evenly spaced levels; the expectation is the value.
 
-use super::kernel;
+use super::{cases, kernel};
 
 /// A range of evenly spaced levels.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -84,6 +84,29 @@ kernel! {
         }
     }
 }
+
+cases![
+    ("levels_add", |input, output| {
+        let mut out = input.more();
+        levels_add(&input.symbols(), -100.0, input.x, &mut out);
+        output.computed(&out);
+    }),
+    ("levels_off", |input, output| {
+        let levels = Levels { least: -100.0, most: 99.0, inverse: input.x, step: input.y };
+        let mut values = input.floats();
+        levels_off(&mut values, &input.symbols(), levels);
+        output.computed(&values);
+    }),
+    ("stochastic_levels", |input, output| {
+        for (least, most) in [(-100.0, 99.0), (-1000.0, 999.0)] {
+            let levels = Levels { least, most, inverse: input.x, step: input.y };
+            let (mut values, mut symbols) = (input.floats(), input.zeros());
+            stochastic_levels(&values, levels, &input.draws(), &mut symbols);
+            levels_off(&mut values, &symbols, levels);
+            output.symbols((&input.floats(), input.x), &values, &symbols);
+        }
+    }),
+];
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,7 @@
 //! Within a stream each lookup waits for the one before, which tells where its code starts. BMI2
 //! shifts by a number in any register in one instruction.
 
+use super::cases;
 use crate::bit_io::window;
 use crate::quarters::STREAMS;
 
@@ -193,3 +194,22 @@ fn decode_sixes(
         }
     }
 }
+
+cases![
+    ("look_up_singles", |input, output| {
+        let entry = |symbol, length| (symbol << 16 | length) as u32;
+        lookups(input, output, entry, look_up_singles);
+    }),
+    ("look_up_bytes", |input, output| {
+        let entry = |symbol, length| (symbol << 16 | length) as u32;
+        lookups(input, output, entry, look_up_bytes);
+    }),
+    ("look_up_pairs", |input, output| {
+        let entry = |word: u64, length| word << 32 | (1 + word % 2) << 8 | length;
+        lookups(input, output, entry, look_up_pairs);
+    }),
+    ("look_up_sixes", |input, output| {
+        let entry = |word: u64, length| word << 16 | (1 + word % 6) << 8 | length;
+        lookups(input, output, entry, look_up_sixes);
+    }),
+];

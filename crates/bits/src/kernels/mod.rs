@@ -69,7 +69,7 @@ mod zero_run;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-use dispatch::kernel;
+use dispatch::{cases, kernel};
 
 // A test reads the names of the kernels from these lines; do not break them.
 pub use append::{bf16_fill, f16_fill, f32_fill};

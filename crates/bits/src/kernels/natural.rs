@@ -6,7 +6,7 @@
 
 use fearless_simd::prelude::*;
 
-use super::kernel;
+use super::{cases, kernel};
 
 /// The exponent of the largest power of two.
 const LARGEST: u32 = 254;
@@ -95,6 +95,37 @@ fn plain_zeros(exponents: &[u16], signs: &[u8]) -> bool {
     };
     groups.iter().zip(signs).any(found)
 }
+
+cases![
+    ("negative_zeros", |input, output| {
+        let exponents = input.elements(input.len, |at| (input.word(at) % 7) as u16);
+        let bytes = input.len.div_ceil(8);
+        // Zeros are positive, except that one byte is any.
+        for any in [usize::MAX, 0, bytes / 2] {
+            let signs = input.elements(bytes, |byte| {
+                (0..8).fold(0, |bits, bit| {
+                    let at = 8 * byte + bit;
+                    bits | u8::from(byte == any || input.word(at) % 7 == 0) << bit
+                }) & if byte == any { input.word(byte) as u8 } else { 0xff }
+            });
+            output.bits([u32::from(negative_zeros(&exponents, &signs))]);
+        }
+    }),
+    ("natural_add", |input, output| {
+        let exponents = input.elements(input.len, |at| input.word(at) as u16 % 255);
+        let mut out = input.more();
+        natural_add(&exponents, &input.bytes(), input.x, &mut out);
+        output.computed(&out);
+    }),
+    ("natural_residual", |input, output| {
+        let (mut values, mut rounded, mut exponents) =
+            (input.floats(), input.zeros(), input.zeros());
+        natural_residual(&mut values, &input.draws(), &mut rounded, &mut exponents);
+        output.computed(&values);
+        output.moved(&rounded);
+        output.bits(exponents.iter().copied());
+    }),
+];
 
 #[cfg(test)]
 mod tests {

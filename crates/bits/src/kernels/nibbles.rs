@@ -1,6 +1,6 @@
 //! Integers from −7 to 7, two in a byte.
 
-use super::kernel;
+use super::{cases, kernel};
 
 /// Added to each number, so none is negative.
 const BIAS: i8 = 8;
@@ -60,6 +60,27 @@ kernel! {
         bytes.iter().fold(false, |found, &byte| found | (byte & 15 == 0) | (byte < 16))
     }
 }
+
+cases![
+    ("pack_nibbles", |input, output| {
+        let numbers = input.elements(input.len, |at| input.word(at) as i8);
+        let mut bytes = alloc::vec![0; input.len.div_ceil(2)];
+        pack_nibbles(&numbers, &mut bytes);
+        output.bits(bytes.iter().map(|&byte| u32::from(byte)));
+    }),
+    ("unpack_nibbles", |input, output| {
+        let bytes = input.elements(input.len, |at| input.word(at) as u8);
+        for len in [2 * input.len, (2 * input.len).saturating_sub(1)] {
+            let mut numbers = alloc::vec![0; len];
+            unpack_nibbles(&bytes, &mut numbers);
+            output.bits(numbers.iter().map(|&number: &i8| number as u32));
+        }
+    }),
+    ("has_empty_nibble", |input, output| {
+        let bytes = input.elements(input.len, |at| input.word(at) as u8);
+        output.bits(bytes.windows(5).map(|five| u32::from(has_empty_nibble(five))));
+    }),
+];
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@ use core::slice;
 use fearless_simd::prelude::*;
 
 use super::chosen::{append_first, append_places};
-use super::kernel;
+use super::{cases, kernel};
 
 /// Words with at most this many ones are handled one by one if ones are rare.
 const FEW: usize = 2;
@@ -83,6 +83,23 @@ fn append(mut word: u64, first: u32, positions: &mut Vec<u32>) {
         word &= word - 1;
     }
 }
+
+cases![("ones", |input, output| {
+    let mut positions = Vec::new();
+    for dense in [0, !0] {
+        let bits =
+            input.elements(input.len, |at| (input.word(at) & input.word(3 * at) ^ dense) as u8);
+        ones(&bits, u32::MAX - 99, &mut positions);
+    }
+    let few = |word: u32| match word % 400 {
+        0 => 0xff,
+        1..8 => 1 << (word >> 29),
+        _ => 0,
+    };
+    let bits = input.elements(input.len, |at| few(input.word(at)));
+    ones(&bits, u32::MAX - 99, &mut positions);
+    output.bits(positions);
+}),];
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! Elementwise sorting without branches.
 
-use super::kernel;
+use super::{cases, kernel};
 
 kernel! {
     /// Puts the smaller of each two numbers into `smaller` and the larger into `larger`. Processes
@@ -46,6 +46,26 @@ kernel! {
         }
     }
 }
+
+cases![
+    ("smaller_first", |input, output| {
+        let (mut a, mut b) = (input.floats(), input.more());
+        smaller_first(&mut a, &mut b);
+        output.moved(&a);
+        output.moved(&b);
+    }),
+    ("median_of_five", |input, output| {
+        let of = |factor| input.elements(input.len, |at| f32::from_bits(input.word(factor * at)));
+        let mut median = of(1);
+        median_of_five(&of(3), &of(5), &mut median, &of(7), &of(9));
+        output.computed(&median);
+    }),
+    ("middle", |input, output| {
+        let mut b = input.more();
+        middle(&input.floats(), &mut b);
+        output.computed(&b);
+    }),
+];
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! Bytes that differ little, in pairs.
 
-use super::kernel;
+use super::{cases, kernel};
 
 kernel! {
     /// The least and the largest byte; 255 and 0 without bytes.
@@ -26,6 +26,16 @@ kernel! {
         }
     }
 }
+
+cases![
+    ("byte_range", |input, output| output.bits(<[u8; 2]>::from(byte_range(&input.bytes())))),
+    ("pair_near", |input, output| {
+        let bytes = input.elements(input.len, |at| 9 + input.word(at) as u8 % 64);
+        let mut pairs = input.elements(input.len / 2, |_| 0);
+        pair_near(bytes.as_chunks().0, 9, &mut pairs);
+        output.bits(pairs.iter().copied());
+    }),
+];
 
 #[cfg(test)]
 mod tests {

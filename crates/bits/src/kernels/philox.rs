@@ -9,7 +9,7 @@ use core::array::from_fn;
 
 use fearless_simd::prelude::*;
 
-use super::kernel;
+use super::{cases, kernel};
 
 const ROUNDS: usize = 10;
 const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
@@ -149,6 +149,18 @@ fn put<S: Simd>(simd: S, [x, y, z, w]: [S::u64s; 4], words: &mut [u32]) {
         }
     }
 }
+
+cases![("philox4x32", |input, output| {
+    let [first, second] = [input.word(2), input.word(3)];
+    // Any counter, and counters that carry into the second word and past it.
+    let carry = u32::MAX - 3;
+    for start in [[input.word(0), input.word(1)], [carry, first], [carry, u32::MAX]] {
+        let mut out = input.zeros();
+        let counter = [start[0], start[1], first, second];
+        philox4x32([input.x.to_bits(), input.y.to_bits()], counter, &mut out);
+        output.bits(out.iter().copied());
+    }
+}),];
 
 #[cfg(test)]
 mod tests {

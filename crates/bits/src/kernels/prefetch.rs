@@ -1,5 +1,7 @@
 //! A hint to the processor about upcoming reads.
 
+use super::cases;
+
 /// Asks the processor to load these elements into its first-level cache, and returns at once.
 ///
 /// While a method works on a cached block, the processor loads only a few kilobytes of the
@@ -28,3 +30,9 @@ pub(super) fn prefetch_line(bytes: &[u8], offset: usize) {
         prefetch(byte);
     }
 }
+
+cases![("prefetch", |input, output| {
+    let values = input.floats();
+    prefetch(&values);
+    output.moved(&values);
+}),];

@@ -4,8 +4,8 @@ use core::ops::Range;
 
 use fearless_simd::prelude::*;
 
-use super::kernel;
 use super::thin::sizes;
+use super::{cases, kernel};
 
 /// A column-major matrix; the rows from `first` on are used.
 #[derive(Debug, Clone, Copy)]
@@ -165,6 +165,13 @@ fn add_block(
 fn add_row(out: &mut [f32], values: &[f32], weight: f32) {
     out.iter_mut().zip(values).for_each(|(o, x)| *o += weight * x);
 }
+
+cases![("add_product", |input, output| {
+    let ([rows, columns, rank], [mut out, p]) = thin(input);
+    let q = input.elements(columns * rank, |at| f32::from_bits(input.word(at + 2)));
+    add_product(&mut out, &p[..rows * rank], &q, rank, input.x);
+    output.computed(&out);
+}),];
 
 #[cfg(test)]
 mod tests {

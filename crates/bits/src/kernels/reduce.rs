@@ -4,7 +4,7 @@ use core::ops::AddAssign;
 
 use fearless_simd::prelude::*;
 
-use super::kernel;
+use super::{cases, kernel};
 
 kernel! {
     /// The largest absolute value, as its bit pattern; 0 for an empty slice.
@@ -233,6 +233,36 @@ fn finish([mut negative, mut positive]: [Lanes; 2], mut count: u64, rest: &[f32]
         negative_count: count,
     }
 }
+
+cases![
+    ("moments", |input, output| moments(&input.floats()).into_iter().for_each(|x| output.wide(x))),
+    ("occurrences", |input, output| {
+        let symbols = input.elements(input.len, |at| (input.word(at) % 3) as u16);
+        output
+            .bits([occurrences(&symbols, 0), occurrences(&input.symbols(), symbols.len() as u16)]);
+    }),
+    ("abs_max_bits", |input, output| output.bits([abs_max_bits(&input.floats())])),
+    ("abs_max_of_sum", |input, output| {
+        let largest = abs_max_of_sum(&input.floats(), &input.more(), input.x, input.y);
+        // NaN has several patterns.
+        output.bits([largest.min(f32::NAN.to_bits())]);
+    }),
+    ("max_byte", |input, output| output.bits([max_byte(&input.bytes())])),
+    ("max_symbol", |input, output| output.bits([u32::from(max_symbol(&input.symbols()))])),
+    ("has_byte", |input, output| {
+        output.bits(input.bytes().chunks(40).map(|bytes| u32::from(has_byte(bytes, 0x80))));
+    }),
+    ("sum_of_squares", |input, output| output.wide(sum_of_squares(&input.floats()))),
+    ("inner_product", |input, output| {
+        output.wide(inner_product(&input.floats(), &input.more()));
+    }),
+    ("sums_by_sign", |input, output| {
+        let sums = sums_by_sign(&input.floats());
+        output.wide(sums.negative_sum);
+        output.wide(sums.positive_sum);
+        output.wide(sums.negative_count as f64);
+    }),
+];
 
 #[cfg(test)]
 mod tests {

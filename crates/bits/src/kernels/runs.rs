@@ -2,7 +2,7 @@
 
 use fearless_simd::prelude::*;
 
-use super::kernel;
+use super::{cases, kernel};
 
 /// The most elements of a run.
 pub const RUN: usize = 16;
@@ -106,6 +106,27 @@ fn read_run(row: &[f32], (column, sign): (usize, u32), values: &mut [f32]) {
 fn negated<S: Simd>(simd: S, lanes: &[f32], sign: u32) -> S::f32s {
     (S::f32s::from_slice(simd, lanes).bitcast::<S::u32s>() ^ sign).bitcast()
 }
+
+cases![
+    ("add_runs", |input, output| {
+        let (columns, signs) = run_places(input);
+        for len in [RUN, 1 + input.word(0) as usize % RUN] {
+            let mut row = input.elements(input.len + RUN, |at| f32::from_bits(input.word(3 * at)));
+            let runs = Runs { len, columns: &columns, signs: &signs };
+            add_runs(&input.floats(), runs, &mut row);
+            output.computed(&row);
+        }
+    }),
+    ("read_runs", |input, output| {
+        let (columns, signs) = run_places(input);
+        let row = input.elements(input.len + RUN, |at| f32::from_bits(input.word(3 * at)));
+        for len in [RUN, 1 + input.word(0) as usize % RUN] {
+            let mut values = input.zeros();
+            read_runs(&row, Runs { len, columns: &columns, signs: &signs }, &mut values);
+            output.moved(&values);
+        }
+    }),
+];
 
 #[cfg(test)]
 mod tests {

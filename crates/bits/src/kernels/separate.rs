@@ -3,7 +3,7 @@
 use fearless_simd::prelude::*;
 use fearless_simd::{u16x8, u16x32};
 
-use super::kernel;
+use super::{cases, kernel};
 
 kernel! {
     /// Writes the symbols other than `common` to `others`, in order, and returns their number; the
@@ -104,6 +104,22 @@ fn plain_put_back(marks: &mut [u16], common: u16, others: &[u16]) {
         *mark = if *mark == 0 { common } else { other };
     }
 }
+
+cases![
+    ("separate", |input, output| {
+        let list = input.elements(input.len, |at| (input.word(at) % 3) as u16);
+        let (mut marks, mut others) = (input.symbols(), input.symbols());
+        let kept = separate(&list, 0, &mut marks, &mut others);
+        output.bits(others[..kept].iter().chain(marks.iter()).copied());
+    }),
+    ("put_back", |input, output| {
+        let mut marks = input.elements(input.len, |at| (input.word(at) % 3) as u16);
+        // Enough for the marks, or too few.
+        let others = &input.symbols()[..input.word(1) as usize % (input.len + 1)];
+        put_back(&mut marks, 7, others);
+        output.bits(marks.iter().copied());
+    }),
+];
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@
 
 use fearless_simd::prelude::*;
 
-use super::kernel;
+use super::{cases, kernel};
 
 kernel! {
     /// Packs the signs of `values`: 1 for values at or above zero. Bits past the end are 0.
@@ -142,6 +142,32 @@ fn plain_add(bits: &[u8], negative: f32, positive: f32, out: &mut [f32]) {
         }
     }
 }
+
+cases![
+    ("sign_bits", |input, output| {
+        let mut bits = input.elements(input.len.div_ceil(8), |_| 9);
+        sign_bits(&input.floats(), &mut bits);
+        output.bits(bits.iter().copied());
+    }),
+    ("sign_add", |input, output| {
+        let bits = input.elements(input.len.div_ceil(8), |at| input.word(at) as u8);
+        let mut out = input.more();
+        sign_add(&bits, input.x, input.y, &mut out);
+        output.computed(&out);
+    }),
+    ("signs", |input, output| {
+        let mut bits = input.elements(input.len.div_ceil(8), |_| 0xaa);
+        signs(&input.floats(), &mut bits);
+        output.bits(bits.iter().copied());
+    }),
+    ("sign_residual", |input, output| {
+        let (mut values, mut bits) =
+            (input.floats(), input.elements(input.len.div_ceil(8), |_| 0xaa));
+        sign_residual(&mut values, input.x, input.y, &mut bits);
+        output.computed(&values);
+        output.bits(bits.iter().copied());
+    }),
+];
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 
 use fearless_simd::{prelude::*, u16x16};
 
-use super::kernel;
+use super::{cases, kernel};
 
 kernel! {
     /// Packs symbols that are 0 or 1. Bits past the end are 0.
@@ -65,6 +65,21 @@ fn plain_unpack(bits: &[u8], symbols: &mut [u16]) {
         }
     }
 }
+
+cases![
+    ("pack_bits", |input, output| {
+        let symbols = input.elements(input.len, |at| (input.word(at) & 1) as u16);
+        let mut bits = input.elements(input.len.div_ceil(8), |_| 0);
+        pack_bits(&symbols, &mut bits);
+        output.bits(bits.iter().copied());
+    }),
+    ("unpack_bits", |input, output| {
+        let bits = input.elements(input.len.div_ceil(8), |at| input.word(at) as u8);
+        let mut symbols = input.zeros();
+        unpack_bits(&bits, &mut symbols);
+        output.bits(symbols.iter().copied());
+    }),
+];
 
 #[cfg(test)]
 mod tests {

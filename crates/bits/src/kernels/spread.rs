@@ -3,7 +3,7 @@
 use fearless_simd::prelude::*;
 use fearless_simd::u8x16;
 
-use super::kernel;
+use super::{cases, kernel};
 
 /// The number of elements that share the lower bits of their words.
 pub const SHARING: usize = 16;
@@ -34,6 +34,13 @@ fn plain_spread(own: &[u8], shared: &[u16], out: &mut [u32]) {
         }
     }
 }
+
+cases![("spread", |input, output| {
+    let (own, shared) = (input.bytes(), input.symbols());
+    let mut out = input.draws();
+    spread(&own, &shared, &mut out);
+    output.bits(out.iter().copied());
+}),];
 
 #[cfg(test)]
 mod tests {

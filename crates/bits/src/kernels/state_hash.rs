@@ -11,8 +11,8 @@
 //! A single flipped bit always changes both lanes: with a flip of bit b of one half, a term changes
 //! by 2^b · (other half + 1 or other half + 2^32), which is never 0 modulo 2^64.
 
-use super::kernel;
 use super::prefetch::prefetch;
+use super::{cases, kernel};
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 const LOWER: u64 = 0xffff_ffff;
@@ -65,6 +65,21 @@ fn mixed(weyl: u64, word: u64) -> [u64; 2] {
 fn folded(x: u64) -> u64 {
     x.wrapping_add((x & LOWER) * (x >> 32))
 }
+
+cases![
+    ("state_hash", |input, output| {
+        let seed = u64::from(input.word(3)) << 32 | u64::from(input.word(2));
+        for first in [0, u64::from(input.word(1)) << 20] {
+            let sums = state_hash(&input.bytes(), first, seed);
+            sums.iter().for_each(|&sum| output.bits([sum as u32, (sum >> 32) as u32]));
+        }
+    }),
+    ("state_term", |input, output| {
+        let seed = u64::from(input.word(3)) << 32 | u64::from(input.word(2));
+        let terms = state_term(seed, u64::from(input.word(1)), u64::from(input.word(0)));
+        terms.iter().for_each(|&term| output.bits([term as u32, (term >> 32) as u32]));
+    }),
+];
 
 #[cfg(test)]
 mod tests {

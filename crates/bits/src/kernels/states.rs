@@ -3,7 +3,7 @@
 //! BMI2 extracts the lowest n bits of a word, or shifts by a number in any register, in one
 //! instruction. Each symbol waits for the previous state, and so for these instructions.
 
-use super::kernel;
+use super::{cases, kernel};
 use crate::bit_io::window;
 use crate::quarters::STREAMS;
 
@@ -179,3 +179,5 @@ fn by_groups(
     }
     groups * GROUP
 }
+
+cases![("decode_states", streams), ("encode_states", states),];

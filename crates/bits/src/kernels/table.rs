@@ -8,7 +8,7 @@ use {
     fearless_simd::{f32x8, u16x8},
 };
 
-use super::kernel;
+use super::{cases, kernel};
 
 /// The largest allowed last integer of a table.
 const MOST: usize = 32;
@@ -175,6 +175,20 @@ fearless_simd::kernel!(
         plain_looked_up(rest, numbers, last);
     }
 );
+
+cases![
+    ("stochastic_entries", |input, output| {
+        let (table, mut indices) = (Table::new(&[0, 1, 5, 9, 30]), input.zeros());
+        stochastic_entries(&input.floats(), input.x, 15.0, &table, &input.draws(), &mut indices);
+        output.bits(indices.iter().copied());
+    }),
+    ("looked_up", |input, output| {
+        let (numbers, mut out) = (input.more(), input.zeros());
+        let sixteen = core::array::from_fn(|at| numbers.get(at).copied().unwrap_or(at as f32));
+        looked_up(&input.symbols(), &sixteen, &mut out);
+        output.moved(&out);
+    }),
+];
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ use fearless_simd::{prelude::*, u8x16, u32x4};
 #[cfg(target_arch = "x86_64")]
 use {core::arch::x86_64::_mm_shuffle_epi8, fearless_simd::x86::Avx2};
 
-use super::kernel;
+use super::{cases, kernel};
 
 /// Tags in a byte.
 pub const TAGS: usize = 4;
@@ -257,6 +257,35 @@ fn plain_unpack(packed: &[u8], bytes: &[u8], words: &mut [u32]) -> usize {
     }
     bytes.len() - rest.len()
 }
+
+cases![
+    ("pack_tags", |input, output| {
+        let tags = input.elements(input.len, |at| input.word(at) as u8 % 4);
+        let mut packed = input.elements(input.len.div_ceil(4), |_| 0);
+        pack_tags(&tags, &mut packed);
+        output.bits(packed.iter().copied());
+    }),
+    ("unpack_tags", |input, output| {
+        let (packed, mut tags) = (tags(input), input.zeros());
+        unpack_tags(&packed, &mut tags);
+        output.bits(tags.iter().copied());
+    }),
+    ("tagged_len", |input, output| output.bits([tagged_len(&tags(input)) as u32])),
+    ("pack_tagged", |input, output| {
+        let mut bytes = Vec::new();
+        pack_tagged(&tags(input), &input.draws(), &mut bytes);
+        output.bits(bytes);
+    }),
+    ("unpack_tagged", |input, output| {
+        let packed = tags(input);
+        for more in [0, 20] {
+            let bytes = input.elements(tagged_len(&packed) + more, |at| input.word(at) as u8);
+            let mut words = input.zeros();
+            output.bits([unpack_tagged(&packed, &bytes, &mut words) as u32]);
+            output.bits(words.iter().copied());
+        }
+    }),
+];
 
 #[cfg(test)]
 mod tests {

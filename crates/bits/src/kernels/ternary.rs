@@ -10,7 +10,7 @@ use {
     fearless_simd::{f32x4, f32x8, f32x16, u8x16},
 };
 
-use super::kernel;
+use super::{cases, kernel};
 
 kernel! {
     /// Quantizes `values` to `q` = +1 above `scale / 2`, −1 below `−scale / 2`, otherwise 0 (a tie
@@ -237,6 +237,27 @@ fearless_simd::kernel! {
 fn values(scale: f32) -> [f32; 4] {
     [-1.0, 0.0, 1.0, 1.0].map(|trit| scale * trit)
 }
+
+cases![
+    ("stochastic_ternary", |input, output| {
+        let mut digits = input.bytes();
+        stochastic_ternary(&input.floats(), input.x.abs(), &input.draws(), &mut digits);
+        output.bits(digits.iter().copied());
+    }),
+    ("ternary_add", |input, output| {
+        for part in 0..5 {
+            let mut out = input.more();
+            ternary_add(&input.bytes(), part, input.x, &mut out);
+            output.computed(&out);
+        }
+    }),
+    ("ternary_residual", |input, output| {
+        let (mut values, mut digits) = (input.floats(), input.bytes());
+        ternary_residual(&mut values, input.x.abs(), &mut digits);
+        output.computed(&values);
+        output.bits(digits.iter().copied());
+    }),
+];
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 
 use fearless_simd::prelude::*;
 
-use super::kernel;
+use super::{cases, kernel};
 
 /// Sums of a row use this many lanes on every processor.
 const LANES: usize = 16;
@@ -263,6 +263,23 @@ pub(super) fn sizes(c: &[f32], factor: &[f32], rank: usize, out: &[f32]) -> [usi
     );
     sizes
 }
+
+cases![
+    ("times_thin", |input, output| {
+        let ([rows, columns, rank], [c, q]) = thin(input);
+        let mut out = input.elements(rows * rank, |_| 9.0);
+        times_thin(&c, &q[..columns * rank], rank, &mut out);
+        output.computed(&out);
+    }),
+    ("transposed_times_thin", |input, output| {
+        let ([rows, columns, rank], [c, p]) = thin(input);
+        for first in [0, columns / 3] {
+            let mut out = input.elements((columns - first) * rank, |_| 9.0);
+            transposed_times_thin(&c, columns, first, &p[..rows * rank], rank, &mut out);
+            output.computed(&out);
+        }
+    }),
+];
 
 #[cfg(test)]
 mod tests {

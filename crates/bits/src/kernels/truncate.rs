@@ -3,7 +3,7 @@
 //! A tag gives the kept part: 3 the whole float, for magnitudes of 1 or more; 2 a sign and 15
 //! fractional bits; 1 a sign and 7 fractional bits; 0 nothing. The sign is the highest bit.
 
-use super::kernel;
+use super::{cases, kernel};
 
 /// The limits between tags, as biased exponents.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -104,6 +104,31 @@ kernel! {
         !wrong
     }
 }
+
+cases![
+    ("truncate_residual", |input, output| {
+        for (least, middle) in [(117, 122), (126, 127), (1, 64)] {
+            let (mut values, mut tags, mut words) = (input.floats(), input.zeros(), input.zeros());
+            truncate_residual(&mut values, Cuts { least, middle }, &mut tags, &mut words);
+            output.computed(&values);
+            output.bits(tags.iter().copied());
+            output.bits(words.iter().copied());
+        }
+    }),
+    ("truncated_add", |input, output| {
+        let tags = input.elements(input.len, |at| input.word(at) as u8 % 4);
+        let mut out = input.more();
+        truncated_add(&tags, &input.draws(), input.x, &mut out);
+        output.computed(&out);
+    }),
+    ("truncated_valid", |input, output| {
+        let cuts = Cuts { least: 117, middle: 122 };
+        let (mut values, mut tags, mut words) = (input.floats(), input.zeros(), input.zeros());
+        truncate_residual(&mut values, cuts, &mut tags, &mut words);
+        output.bits([truncated_valid(&tags, &words, cuts)]);
+        output.bits([truncated_valid(&tags, &input.draws(), cuts)]);
+    }),
+];
 
 #[cfg(test)]
 mod tests {

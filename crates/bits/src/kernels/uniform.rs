@@ -1,6 +1,6 @@
 //! Uniform quantization between the smallest and the largest value.
 
-use super::kernel;
+use super::{cases, kernel};
 
 /// Bins of equal width, from the smallest value up.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -79,6 +79,28 @@ kernel! {
         }
     }
 }
+
+cases![
+    ("bin_of", |input, output| {
+        let mut symbols = input.zeros();
+        bin_of(&input.floats(), bins(input), &mut symbols);
+        output.bits(symbols.iter().copied());
+    }),
+    ("extremes", |input, output| {
+        let (least, greatest) = extremes(&input.floats());
+        output.moved(&[least, greatest]);
+    }),
+    ("middle_add", |input, output| {
+        let mut out = input.more();
+        middle_add(&input.symbols(), bins(input), input.x, &mut out);
+        output.computed(&out);
+    }),
+    ("middle_off", |input, output| {
+        let mut values = input.floats();
+        middle_off(&mut values, &input.symbols(), bins(input));
+        output.computed(&values);
+    }),
+];
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! Converts 8-bit symbols between bytes and the numbers of other kernels.
 
-use super::kernel;
+use super::{cases, kernel};
 
 kernel! {
     /// Writes each byte as a number, and returns the largest, or 0 without bytes. Processes the
@@ -23,6 +23,19 @@ kernel! {
         }
     }
 }
+
+cases![
+    ("widen", |input, output| {
+        let mut symbols = input.symbols();
+        output.bits([u32::from(widen(&input.bytes(), &mut symbols))]);
+        output.bits(symbols.iter().copied());
+    }),
+    ("narrow", |input, output| {
+        let mut bytes = input.bytes();
+        narrow(&input.symbols(), &mut bytes);
+        output.bits(bytes.iter().copied());
+    }),
+];
 
 #[cfg(test)]
 mod tests {

@@ -7,10 +7,10 @@ use core::ops::{Deref, DerefMut};
 /// The input of a kernel: slices of one length at one alignment, and two numbers.
 pub struct Input {
     words: Vec<u32>,
-    pub(super) len: usize,
+    pub(in crate::kernels) len: usize,
     offset: usize,
-    pub(super) x: f32,
-    pub(super) y: f32,
+    pub(in crate::kernels) x: f32,
+    pub(in crate::kernels) y: f32,
 }
 
 /// Without the words, which are too many.
@@ -29,12 +29,12 @@ impl Input {
         Self { words: words.to_vec(), len, offset, x, y }
     }
 
-    pub(super) fn word(&self, at: usize) -> u32 {
+    pub(in crate::kernels) fn word(&self, at: usize) -> u32 {
         self.words[at % self.words.len()]
     }
 
     /// Elements of any type, by their index.
-    pub(super) fn elements<T: Copy>(
+    pub(in crate::kernels) fn elements<T: Copy>(
         &self,
         len: usize,
         mut element: impl FnMut(usize) -> T,
@@ -43,36 +43,36 @@ impl Input {
     }
 
     /// Elements that are 0, for output.
-    pub(super) fn zeros<T: Copy + Default>(&self) -> Shifted<T> {
+    pub(in crate::kernels) fn zeros<T: Copy + Default>(&self) -> Shifted<T> {
         self.elements(self.len, |_| T::default())
     }
 
-    pub(super) fn floats(&self) -> Shifted<f32> {
+    pub(in crate::kernels) fn floats(&self) -> Shifted<f32> {
         self.elements(self.len, |at| f32::from_bits(self.word(at)))
     }
 
     /// Floats that differ from [`floats`](Self::floats).
-    pub(super) fn more(&self) -> Shifted<f32> {
+    pub(in crate::kernels) fn more(&self) -> Shifted<f32> {
         self.elements(self.len, |at| f32::from_bits(self.word(3 * at + 1)))
     }
 
     /// Random words that do not depend on the values.
-    pub(super) fn draws(&self) -> Shifted<u32> {
+    pub(in crate::kernels) fn draws(&self) -> Shifted<u32> {
         self.elements(self.len, |at| (self.word(at) ^ at as u32).wrapping_mul(2_654_435_761))
     }
 
-    pub(super) fn bytes(&self) -> Shifted<u8> {
+    pub(in crate::kernels) fn bytes(&self) -> Shifted<u8> {
         self.elements(self.len, |at| self.word(at) as u8)
     }
 
-    pub(super) fn symbols(&self) -> Shifted<u16> {
+    pub(in crate::kernels) fn symbols(&self) -> Shifted<u16> {
         self.elements(self.len, |at| self.word(at) as u16)
     }
 }
 
 /// A slice that starts some elements after a multiple of 64 bytes. It ends with its memory, so
 /// tools find accesses past it.
-pub(super) struct Shifted<T> {
+pub(in crate::kernels) struct Shifted<T> {
     elements: Vec<T>,
     start: usize,
 }
@@ -110,27 +110,27 @@ pub struct Output(Vec<u32>);
 
 impl Output {
     /// Bits that are integers, or floats that were moved.
-    pub(super) fn bits(&mut self, words: impl IntoIterator<Item = impl Into<u32>>) {
+    pub(in crate::kernels) fn bits(&mut self, words: impl IntoIterator<Item = impl Into<u32>>) {
         self.0.extend(words.into_iter().map(Into::into));
     }
 
     /// Bits in words.
-    pub(super) fn words(&mut self, words: &[u64]) {
+    pub(in crate::kernels) fn words(&mut self, words: &[u64]) {
         self.bits(words.iter().flat_map(|&word| [word as u32, (word >> 32) as u32]));
     }
 
     /// Floats that were moved: every bit counts.
-    pub(super) fn moved(&mut self, values: &[f32]) {
+    pub(in crate::kernels) fn moved(&mut self, values: &[f32]) {
         self.bits(values.iter().map(|x| x.to_bits()));
     }
 
     /// Floats that were computed. The language leaves open which NaN an operation gives.
-    pub(super) fn computed(&mut self, values: &[f32]) {
+    pub(in crate::kernels) fn computed(&mut self, values: &[f32]) {
         self.bits(values.iter().map(|x| if x.is_nan() { f32::NAN } else { *x }.to_bits()));
     }
 
     /// Symbols of values times `factor`, and the remaining values. A NaN has any symbol.
-    pub(super) fn symbols<T: Copy + Into<u32>>(
+    pub(in crate::kernels) fn symbols<T: Copy + Into<u32>>(
         &mut self,
         (values, factor): (&[f32], f32),
         left: &[f32],
@@ -145,13 +145,13 @@ impl Output {
     }
 
     /// A computed float in double precision, or a count.
-    pub(super) fn wide(&mut self, value: f64) {
+    pub(in crate::kernels) fn wide(&mut self, value: f64) {
         let bits = if value.is_nan() { f64::NAN } else { value }.to_bits();
         self.bits([bits as u32, (bits >> 32) as u32]);
     }
 
     /// The first word that differs.
-    pub(super) fn difference(&self, other: &Self) -> Option<usize> {
+    pub(in crate::kernels) fn difference(&self, other: &Self) -> Option<usize> {
         let differs = self.0.iter().zip(&other.0).position(|(a, b)| a != b);
         differs.or((self.0.len() != other.0.len()).then(|| self.0.len().min(other.0.len())))
     }

@@ -4,22 +4,21 @@
 //! [`limited`] runs code as on a processor with fewer instructions, so one machine tests all of
 //! them.
 
-mod cases;
+pub(super) mod cases;
 mod input;
 mod several;
 mod versions;
 
 pub use super::level::{InstructionSet, limited};
-pub use cases::KERNELS;
+pub use cases::{Case, kernels};
 use input::Shifted;
 pub use input::{Input, Output};
 
-/// Runs a kernel of [`KERNELS`] with each instruction set of this processor.
+/// Runs a kernel with each instruction set of this processor.
 ///
 /// # Panics
 /// If one gives different bits than the plain loop.
-pub fn check(kernel: usize, input: &Input) {
-    let (name, run) = KERNELS[kernel];
+pub fn check((name, run): Case, input: &Input) {
     let output = |set| {
         let mut output = Output::default();
         limited(set, || run(input, &mut output));

@@ -6,12 +6,16 @@ use super::{Input, Output, Shifted};
 use crate::kernels::{Bins, Entry, RUN, Room, Transition, decode_states, encode_states};
 use crate::quarters::quarters_mut;
 
-pub(super) fn bins(input: &Input) -> Bins {
+pub(in crate::kernels) fn bins(input: &Input) -> Bins {
     Bins { least: f64::from(input.x), width: f64::from(input.y), top: 63 }
 }
 
 /// A kernel that adds the numbers of little-endian bytes.
-pub(super) fn adds(add: fn(&[u8], f32, &mut [f32]), input: &Input, output: &mut Output) {
+pub(in crate::kernels) fn adds(
+    add: fn(&[u8], f32, &mut [f32]),
+    input: &Input,
+    output: &mut Output,
+) {
     let bytes = input.elements(4 * input.len, |at| (input.word(at / 4) >> (at % 4 * 8)) as u8);
     let mut out = input.more();
     add(&bytes, input.x, &mut out);
@@ -19,7 +23,7 @@ pub(super) fn adds(add: fn(&[u8], f32, &mut [f32]), input: &Input, output: &mut 
 }
 
 /// A kernel that fills room with numbers of `size` bytes and returns the largest.
-pub(super) fn fills(
+pub(in crate::kernels) fn fills(
     fill: fn(&[f32], Room<'_>, bool) -> u32,
     size: usize,
     input: &Input,
@@ -42,7 +46,7 @@ pub(super) fn fills(
 }
 
 /// Columns of runs in a row with sixteen more elements than the input, and their signs.
-pub(super) fn run_places(input: &Input) -> (Shifted<u32>, Shifted<u32>) {
+pub(in crate::kernels) fn run_places(input: &Input) -> (Shifted<u32>, Shifted<u32>) {
     let row = (input.len + RUN) as u32;
     let columns = input.elements(input.len, |at| input.word(at) % row);
     (columns, input.elements(input.len, |at| input.word(at) << 31))
@@ -50,7 +54,7 @@ pub(super) fn run_places(input: &Input) -> (Shifted<u32>, Shifted<u32>) {
 
 /// A matrix of rows as long as the input, the numbers of its rows and columns and of a thin
 /// matrix's columns, and elements of the thin matrix.
-pub(super) fn thin(input: &Input) -> ([usize; 3], [Shifted<f32>; 2]) {
+pub(in crate::kernels) fn thin(input: &Input) -> ([usize; 3], [Shifted<f32>; 2]) {
     let [rows, columns, rank] = [input.len % 10, input.len, input.len % 6];
     let float = |at| f32::from_bits(input.word(at));
     let c = input.elements(rows * columns, float);
@@ -59,7 +63,7 @@ pub(super) fn thin(input: &Input) -> ([usize; 3], [Shifted<f32>; 2]) {
 }
 
 /// Encodes four tANS streams, the last one the shortest, with any table.
-pub(super) fn states(input: &Input, output: &mut Output) {
+pub(in crate::kernels) fn states(input: &Input, output: &mut Output) {
     let transitions: Vec<Transition> = (0..64)
         .map(|at| Transition { add: input.word(at) % (12 << 16), find: input.word(at + 64) })
         .collect();
@@ -72,7 +76,7 @@ pub(super) fn states(input: &Input, output: &mut Output) {
 }
 
 /// Decodes four tANS streams with any table.
-pub(super) fn streams(input: &Input, output: &mut Output) {
+pub(in crate::kernels) fn streams(input: &Input, output: &mut Output) {
     let entry =
         |at| Entry::new(input.word(at) >> 22, input.word(at) >> 5 & 0xfff, input.word(at) % 13);
     let entries = core::array::from_fn(entry);
@@ -87,7 +91,7 @@ pub(super) fn streams(input: &Input, output: &mut Output) {
 
 /// Decodes four Huffman streams with any table. `words` writes an entry of the number of symbols
 /// and the length of their codes, with symbols from bit 16 or 32 up.
-pub(super) fn lookups<T, S: Copy + Default + Into<u32>>(
+pub(in crate::kernels) fn lookups<T, S: Copy + Default + Into<u32>>(
     input: &Input,
     output: &mut Output,
     entry: impl Fn(u64, u64) -> T,
@@ -109,6 +113,6 @@ pub(super) fn lookups<T, S: Copy + Default + Into<u32>>(
 }
 
 /// Any tags of two bits for the elements, four to a byte.
-pub(super) fn tags(input: &Input) -> Shifted<u8> {
+pub(in crate::kernels) fn tags(input: &Input) -> Shifted<u8> {
     input.elements(input.len.div_ceil(4), |at| (input.word(at) ^ input.word(at) >> 13) as u8)
 }

@@ -7,7 +7,7 @@ use super::input::{Input, Shifted};
 use crate::kernels::{CLASSES, Octaves, class_ranks};
 
 /// Elements of this width before and after a change.
-pub(super) fn versions(input: &Input, width: usize) -> (Shifted<u8>, Shifted<u8>) {
+pub(in crate::kernels) fn versions(input: &Input, width: usize) -> (Shifted<u8>, Shifted<u8>) {
     let byte = |at: usize| (input.word(at / 4) >> (at % 4 * 8)) as u8;
     let rare = |at: usize| u8::from(input.word(5 * at + 1).is_multiple_of(7));
     let len = width * input.len;
@@ -15,7 +15,7 @@ pub(super) fn versions(input: &Input, width: usize) -> (Shifted<u8>, Shifted<u8>
 }
 
 /// Divisions of elements of each width into classes.
-pub(super) fn octaves(input: &Input) -> [Octaves; 6] {
+pub(in crate::kernels) fn octaves(input: &Input) -> [Octaves; 6] {
     let first = input.x.to_bits() as u8 % 40;
     let few = [first, first + 9, 255, 255, 255, 255, 255];
     let many = core::array::from_fn(|at| 100 + first / 2 + 4 * at as u8);
@@ -24,20 +24,20 @@ pub(super) fn octaves(input: &Input) -> [Octaves; 6] {
 }
 
 /// Elements and those of them that change.
-pub(super) struct Changes {
-    pub(super) base: Shifted<u8>,
-    pub(super) positions: Vec<u32>,
+pub(in crate::kernels) struct Changes {
+    pub(in crate::kernels) base: Shifted<u8>,
+    pub(in crate::kernels) positions: Vec<u32>,
     /// The ranks of the changed elements in their order, and class by class.
-    pub(super) ranks: Vec<u32>,
-    pub(super) sorted: Vec<u32>,
+    pub(in crate::kernels) ranks: Vec<u32>,
+    pub(in crate::kernels) sorted: Vec<u32>,
     /// By class: where its ranks end in `sorted`.
-    pub(super) ends: [u32; CLASSES],
+    pub(in crate::kernels) ends: [u32; CLASSES],
     /// By class: its number of elements.
-    pub(super) sizes: [u32; CLASSES],
+    pub(in crate::kernels) sizes: [u32; CLASSES],
 }
 
 /// Elements that change, with the ranks that the kernel gives them in two blocks.
-pub(super) fn changes(input: &Input, octaves: &Octaves) -> Changes {
+pub(in crate::kernels) fn changes(input: &Input, octaves: &Octaves) -> Changes {
     let (base, new) = versions(input, octaves.width);
     let width = octaves.width;
     let at = |position: usize| position * width..(position + 1) * width;
