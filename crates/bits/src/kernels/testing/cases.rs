@@ -13,6 +13,13 @@ use crate::zero_run;
 /// A kernel, run on slices of the input; it appends all its results to the output.
 type Case = fn(&Input, &mut Output);
 
+/// The block-scaled formats.
+fn block_scaled(input: &Input) -> [BlockScaled; 4] {
+    let scale = if input.x.is_finite() { input.x.abs() } else { 1.0 };
+    let nv = BlockScaled::Nvfp4 { scale };
+    [BlockScaled::Mxfp8E4m3, BlockScaled::Mxfp8E5m2, BlockScaled::Mxfp4, nv]
+}
+
 /// All kernels, by name.
 pub const KERNELS: &[(&str, Case)] = &[
     ("accumulate", |input, output| {
@@ -238,6 +245,30 @@ pub const KERNELS: &[(&str, Case)] = &[
         let mut b = input.more();
         middle(&input.floats(), &mut b);
         output.computed(&b);
+    }),
+    ("blocks_residual", |input, output| {
+        for format in block_scaled(input) {
+            let mut values = input.floats();
+            let mut scales = input.elements(input.len.div_ceil(format.block()), |_| 9);
+            let mut codes = input.elements((input.len * format.bits()).div_ceil(8), |_| 9);
+            blocks_residual(&mut values, format, &mut scales, &mut codes);
+            output.computed(&values);
+            output.bits(scales.iter().chain(&*codes).copied());
+        }
+    }),
+    ("blocks_add", |input, output| {
+        for format in block_scaled(input) {
+            let scales =
+                input.elements(input.len.div_ceil(format.block()), |at| input.word(at) as u8);
+            let codes = (input.len * format.bits()).div_ceil(8);
+            let codes = input.elements(codes, |at| (input.word(at) >> 16) as u8);
+            let mut out = input.more();
+            blocks_add(&scales, &codes, format, input.y, &mut out);
+            output.computed(&out);
+        }
+    }),
+    ("max_without_sign", |input, output| {
+        output.bits(input.bytes().windows(5).map(max_without_sign));
     }),
     ("int8_add", |input, output| {
         let quantized = input.elements(input.len, |at| input.word(at) as i8);
