@@ -29,9 +29,9 @@ from gradwire import _core
 from gradwire._arrays import buffer
 
 SPECS = [
-    "none", "fp16", "bf16", "int8", "8bit", "qsgd:s=7", "natural", "terngrad", "signsgd", "signum", "efsignsgd", "onebit", "3lc",
-    "eden", "eden:bits=4", "topk", "topk:select=sampled", "gradient-dropping", "dgc", "sgc", "threshold:v=2.5", "strom:tau=2.5", "sbc",
-    "dryden", "adacomp", "local-selection", "randomk",
+    "none", "fp16", "bf16", "int8", "mxfp8", "mxfp4", "nvfp4", "8bit", "qsgd:s=7", "natural", "terngrad", "signsgd", "signum", "efsignsgd",
+    "onebit", "3lc", "eden", "eden:bits=4", "topk", "topk:select=sampled", "gradient-dropping", "dgc", "sgc", "threshold:v=2.5",
+    "strom:tau=2.5", "sbc", "dryden", "adacomp", "local-selection", "randomk",
 ]
 # PyTorch's own functions for the same job.
 PEERS = {

@@ -13,6 +13,7 @@ mod append;
 mod axpy;
 mod between;
 mod bins;
+mod block_scaled;
 mod changed;
 #[allow(unsafe_code)]
 mod chosen;
@@ -33,6 +34,7 @@ pub(crate) mod level;
 #[allow(unsafe_code)]
 mod levels;
 mod lookups;
+mod minifloat;
 mod natural;
 mod nibbles;
 mod octaves;
@@ -76,6 +78,7 @@ pub use append::{bf16_fill, f16_fill, f32_fill};
 pub use axpy::{accumulate, accumulate_to, add_limited, add_scaled, scale};
 pub use between::values_between;
 pub use bins::{Near, bin_maxima, reaching};
+pub use block_scaled::{BlockScaled, blocks_add, blocks_residual, max_without_sign};
 pub use changed::{changed, scatter};
 pub use classes::{Ranked, class_counts, class_places, class_ranks};
 pub use codebook::{Codebook, few_numbers_add, nearest_residual, numbers_add};

@@ -18,6 +18,7 @@ pub fn kernels() -> impl Iterator<Item = Case> {
         crate::kernels::axpy::cases::CASES,
         crate::kernels::between::cases::CASES,
         crate::kernels::bins::cases::CASES,
+        crate::kernels::block_scaled::cases::CASES,
         crate::kernels::changed::cases::CASES,
         crate::kernels::classes::cases::CASES,
         crate::kernels::codebook::cases::CASES,

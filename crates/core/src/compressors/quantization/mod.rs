@@ -1,5 +1,6 @@
 //! Quantization: every element, in fewer bits.
 
+mod block_scaled;
 pub mod codebook8;
 pub mod dynamic_tree;
 pub mod eden;
@@ -10,7 +11,10 @@ pub mod inceptionn;
 pub mod int4;
 pub mod int8;
 pub mod lpc_svrg;
+pub mod mxfp4;
+pub mod mxfp8;
 pub mod natural;
+pub mod nvfp4;
 pub mod onebit;
 pub mod qsgd;
 pub mod sign_means;

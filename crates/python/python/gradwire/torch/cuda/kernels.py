@@ -7,6 +7,7 @@ from typing import Callable, Dict, Optional, Tuple
 from ._config import Config
 from ._kernel import Kernel
 from .bins import AdaComp, LocalSelection
+from .blocks import BlockScaled, Nvfp4
 from .dgc import Dgc
 from .eden import eden
 from .factors import Factored
@@ -27,6 +28,9 @@ KERNELS: Dict[str, Callable[[Config], Optional[Kernel]]] = {
     "fp16": Fp16,
     "bf16": Bf16,
     "int8": Int8,
+    "mxfp8": BlockScaled,
+    "mxfp4": BlockScaled,
+    "nvfp4": Nvfp4,
     "8bit": DynamicTree,
     "qsgd": qsgd,
     "natural": Natural,
