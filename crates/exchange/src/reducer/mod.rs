@@ -21,7 +21,7 @@ mod thread;
 use std::collections::HashMap;
 use std::fmt;
 
-use gradwire::Tensor;
+use gradwire::{Dtype, Tensor};
 
 pub(crate) use config::check_by_groups;
 pub use config::{OnNonFinite, Outcome, ReducerConfig};
@@ -176,8 +176,33 @@ impl Reducer {
         self.average_with(group, step, values, None)
     }
 
+    /// As [`average`](Self::average), for gradients times `scale`, the factor of a loss that is
+    /// scaled up. Compressors see the gradients without the factor, so residuals do not depend on
+    /// it; their means are multiplied by it. Tensors that `none` sends in the [element
+    /// type](Self::form_of) of the group keep the factor, because gradients without it may not be
+    /// numbers of this type.
+    ///
+    /// # Errors
+    /// As for [`average`](Self::average).
+    pub fn average_scaled(
+        &mut self,
+        group: usize,
+        step: u64,
+        values: &mut [f32],
+        scale: f32,
+    ) -> Result<Outcome> {
+        if scale == 1.0 {
+            return self.average(group, step, values);
+        }
+        self.each_scaled(group, step, values, |value| *value /= scale);
+        let outcome = self.average(group, step, values);
+        self.each_scaled(group, step, values, |value| *value *= scale);
+        outcome
+    }
+
     /// Averages a group whose values have another type: `read` fills a buffer with them as `f32`,
     /// and `write` receives the buffer with the means. The buffer is reused from call to call.
+    /// `scale` is as for [`average_scaled`](Self::average_scaled).
     ///
     /// # Errors
     /// As for [`average`](Self::average); `write` is called also after an error.
@@ -185,12 +210,13 @@ impl Reducer {
         &mut self,
         group: usize,
         step: u64,
+        scale: f32,
         read: impl FnOnce(&mut Vec<f32>),
         write: impl FnOnce(&mut [f32]),
     ) -> Result<Outcome> {
         let mut wide = std::mem::take(&mut self.wide);
         read(&mut wide);
-        let outcome = self.average(group, step, &mut wide);
+        let outcome = self.average_scaled(group, step, &mut wide, scale);
         write(&mut wide);
         self.wide = wide;
         outcome
@@ -241,16 +267,7 @@ impl Reducer {
         values: &mut [f32],
         squares: Option<&[Vec<f32>]>,
     ) -> Result<Outcome> {
-        let Some(group) = self.groups.get(at) else {
-            return refuse(format!("there is no group {at}; form it first"));
-        };
-        let expected = self.collective.values(group);
-        if values.len() != expected {
-            return refuse(format!(
-                "the tensors of group {at} have {expected} values, but {} were given",
-                values.len()
-            ));
-        }
+        self.check_values(at, values)?;
         let skips = self.config.on_non_finite == OnNonFinite::Skip;
         if skips && self.skips(step, all_finite(values))? {
             values.fill(f32::NAN);
@@ -263,6 +280,33 @@ impl Reducer {
         Ok(Outcome::Averaged)
     }
 
+    /// The group with this number. Refuses `values` of another length than the group's.
+    fn check_values(&self, at: usize, values: &[f32]) -> Result<&Group> {
+        let Some(group) = self.groups.get(at) else {
+            return refuse(format!("there is no group {at}; form it first"));
+        };
+        let expected = self.collective.values(group);
+        if values.len() != expected {
+            return refuse(format!(
+                "the tensors of group {at} have {expected} values, but {} were given",
+                values.len()
+            ));
+        }
+        Ok(group)
+    }
+
+    /// Changes the values of a group whose compressors do not see the factor of the loss. Leaves
+    /// values that [`average`](Self::average) refuses.
+    fn each_scaled(&self, at: usize, step: u64, values: &mut [f32], change: impl Fn(&mut f32)) {
+        let Ok(group) = self.check_values(at, values) else { return };
+        self.collective.each_place(group, &mut |tensor, place| {
+            let spec = self.codecs.spec_at(group.indices[tensor], step);
+            if group.dtype == Dtype::F32 || !spec.sends_gradients() {
+                values[place].iter_mut().for_each(&change);
+            }
+        });
+    }
+
     /// Runs the collective for a group, and counts the bytes of its messages.
     fn reduce(
         &mut self,
@@ -273,7 +317,7 @@ impl Reducer {
     ) -> Result<()> {
         let Self { transport, codecs, collective, groups, weights, report, .. } = self;
         let group = &groups[at];
-        group.indices.iter().for_each(|&index| codecs.begin(index, step));
+        group.indices.iter().for_each(|&index| codecs.begin_of(index, step, group.dtype));
         let mut reduction = Reduction {
             transport: &mut **transport,
             codecs,

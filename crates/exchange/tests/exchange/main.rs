@@ -23,5 +23,6 @@ mod rules;
 mod schedules;
 mod setup;
 mod shards;
+mod sixteen_bits;
 mod throttle;
 mod votes;

@@ -127,7 +127,7 @@ def register(
     handle._has_replicas = replicas is not None or _units.replicas(units) > 1
     handle._compare({"parameters": parameters, "scaler": "none" if scaler is None else "GradScaler"})
     if parameters is not None:
-        named = _units.whole(gathered)
+        named = _units.whole(gathered, gathered=True)
         of_parameters = replace(options, compressor=parameters, rules=None, exchange="gather-shards", on_nonfinite="error")
         handle.gather(named, selected(model, dict(named), of_parameters), shards)
     _install(handle, units, gathered, averages_shards=replicas is None)

@@ -57,8 +57,8 @@ def reason_against_device(reducer: _core.Reducer, device: torch.device, dtypes: 
     Each kernel compresses and adds a small tensor, which compiles the kernel. The sum is compared
     with the host's.
     """
-    specs = sorted({spec for step, _ in reducer.stages for spec in reducer.specs(step)})
-    for spec in specs:
+    specs = {spec for step, _ in reducer.stages for spec in (*reducer.specs(step), *reducer.message_specs(step))}
+    for spec in sorted(specs):
         for dtype in dtypes:
             try:
                 # Triton launches on the current device, which may differ from this one.
