@@ -44,7 +44,10 @@ impl Codecs {
         for TensorState { schedule, stage, dtype, names, .. } in &self.tensors {
             let Some(stage) = stage.filter(|_| *dtype != Dtype::F32) else { continue };
             for name in names {
-                state.set_setting(&Encoder::spec_key(prefix, name), schedule.stage(stage).to_string());
+                state.set_setting(
+                    &Encoder::spec_key(prefix, name),
+                    schedule.stage(stage).to_string(),
+                );
             }
         }
     }

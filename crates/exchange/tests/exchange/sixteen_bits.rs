@@ -56,7 +56,9 @@ fn run(
 ) -> (Vec<End>, u64) {
     let ends = connected(RANKS, |rank, transport| {
         let mut reducer = Reducer::new(Box::new(transport), config.clone()).unwrap();
-        reducer.restore(saved.cloned().into_iter().collect()).unwrap_or_else(|_| assert!(saved.is_none()));
+        reducer
+            .restore(saved.cloned().into_iter().collect())
+            .unwrap_or_else(|_| assert!(saved.is_none()));
         let names: Vec<_> = config.tensors.iter().map(|tensor| tensor.name()).collect();
         let group = reducer.group_of_type(&names, formed).unwrap();
         let mut means = Vec::new();
@@ -117,11 +119,9 @@ fn gathered_shards_take_two_bytes() {
 
 #[test]
 fn only_plain_tensors_of_a_compressed_run_are_narrowed_and_states_are_those_of_32_bits() {
-    for (name, spec) in [
-        ("all-gather", "3lc"),
-        ("scatter-reduce", "int8:ef=on"),
-        ("all-reduce", "powersgd:rank=1"),
-    ] {
+    for (name, spec) in
+        [("all-gather", "3lc"), ("scatter-reduce", "int8:ef=on"), ("all-reduce", "powersgd:rank=1")]
+    {
         let config = config(name, spec);
         let (found, sent) = run(&config, Dtype::Bf16, Dtype::Bf16, 1.0, None);
         let (expected, more) = run(&config, Dtype::Bf16, Dtype::F32, 1.0, None);
@@ -140,7 +140,8 @@ fn only_plain_tensors_of_a_compressed_run_are_narrowed_and_states_are_those_of_3
         let config = config("all-gather", spec);
         let policy = Policy { raw_vectors: false, ..config.policy.clone() };
         let config = ReducerConfig { policy, ..config };
-        let [narrow, wide] = [Dtype::F16, Dtype::F32].map(|of| run(&config, Dtype::F16, of, 1.0, None));
+        let [narrow, wide] =
+            [Dtype::F16, Dtype::F32].map(|of| run(&config, Dtype::F16, of, 1.0, None));
         assert!(narrow == wide, "{spec}");
     }
 }
