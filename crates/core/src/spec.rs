@@ -184,10 +184,6 @@ impl Spec {
     /// is the same for both.
     pub fn can_follow(&self, earlier: &Spec) -> bool {
         let compressor = earlier.compressor();
-        let keeps = earlier.feedback.is_some()
-            || compressor.memory().is_some()
-            || earlier.memory.is_some()
-            || compressor.rounds().is_some();
         // The length of the kept numbers for a large matrix depends on parameters such as the rank.
         let kept = |compressor: &dyn Compressor| {
             let kept = compressor.rounds()?.kept()?;
@@ -201,7 +197,15 @@ impl Spec {
                 && (self.every == earlier.every || !self.sends_changes())
                 && kept(self.compressor()) == kept(compressor)
         };
-        !keeps || same()
+        !earlier.keeps_state() || same()
+    }
+
+    /// Whether an encoder keeps state of a tensor from message to message, such as a residual.
+    pub fn keeps_state(&self) -> bool {
+        self.feedback.is_some()
+            || self.memory.is_some()
+            || self.compressor.memory().is_some()
+            || self.compressor.rounds().is_some()
     }
 
     /// The compressor itself.

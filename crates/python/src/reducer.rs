@@ -40,8 +40,8 @@ pub(crate) struct ReducerHandle {
     rank: usize,
     #[pyo3(get)]
     size: usize,
-    #[pyo3(get)]
-    exchange: String,
+    /// The exchanges, each with its first step; the first begins at step 0.
+    exchanges: Vec<(u64, Exchange)>,
     #[pyo3(get)]
     spec: String,
     /// The longest wait for another rank, in seconds.
@@ -88,14 +88,15 @@ impl ReducerHandle {
         policy.rules = rules.collect::<Result<_, _>>()?;
         policy.raw_vectors = raw_vectors;
         (policy.raw_below, policy.raw_names) = (raw_below, raw_names);
-        let exchange = match exchange {
-            "auto" => ReducerConfig::suitable(&policy, channel.size()),
-            name => name.parse().map_err(Failure::config::<ParseExchangeError>)?,
+        let exchanges = match exchange {
+            "auto" => ReducerConfig::suitable_stages(&policy, channel.size()),
+            name => vec![(0, name.parse().map_err(Failure::config::<ParseExchangeError>)?)],
         };
+        let (exchange, later) = (exchanges[0].1, exchanges[1..].to_vec());
         if exchange == Exchange::GatherShards {
             policy = policy.without_memory();
         }
-        let (rank, size, name) = (channel.rank(), channel.size(), exchange.to_string());
+        let (rank, size) = (channel.rank(), channel.size());
         let dtypes = tensors.iter().map(|(_, _, name)| dtype(name)).collect::<Result<_, _>>()?;
         let tensors = tensors.into_iter().map(|(name, shape, _)| Tensor::new(name, &shape));
         let on_non_finite = if skip { OnNonFinite::Skip } else { OnNonFinite::Refuse };
@@ -105,8 +106,8 @@ impl ReducerHandle {
         let stages = config.policy.push.stages();
         let stages = stages.map(|(first, spec)| (first, spec.every())).collect();
         let votes = config.policy.pushes().any(|spec| spec.compressor().votes());
-        let reducer =
-            Reducer::new(Box::new(channel), config).map_err(Failure::from)?.with_threads(threads);
+        let reducer = Reducer::staged(Box::new(channel), config, later).map_err(Failure::from)?;
+        let reducer = reducer.with_threads(threads);
         let thread = ReducerThread::new("gradwire", reducer).map_err(Failure::from)?;
         Ok(Self {
             background: Background::new(thread, ended),
@@ -114,7 +115,7 @@ impl ReducerHandle {
             dtypes,
             rank,
             size,
-            exchange: name,
+            exchanges,
             spec,
             deadline,
             stages,
@@ -127,6 +128,12 @@ impl ReducerHandle {
     #[getter]
     fn forked(&self) -> bool {
         self.background.forked()
+    }
+
+    /// The exchange of a step.
+    fn exchange_at(&self, step: u64) -> String {
+        let last = self.exchanges.iter().take_while(|(from, _)| *from <= step).last();
+        last.expect("the first exchange begins at step 0").1.to_string()
     }
 
     /// The number of a group of tensors, given in the order of their values.

@@ -40,15 +40,13 @@ impl Reducer {
         let indices =
             names.iter().map(|name| find(name.as_ref())).collect::<Result<Vec<_>, _>>()?;
         let group = Group::new(indices, &self.config.tensors, dtype);
-        let config = self.config.of_group(&group.tensors, &self.participation);
-        config.validate_group()?;
+        let described = self.check_group(&group.tensors)?;
         let on_non_finite = match self.config.on_non_finite {
             OnNonFinite::Refuse => "error",
             OnNonFinite::Skip => "skip",
         };
         let settings = format!(
-            "{}on_nonfinite '{on_non_finite}'\nelement type of gradients {dtype:?}\n",
-            config.describe()
+            "{described}on_nonfinite '{on_non_finite}'\nelement type of gradients {dtype:?}\n"
         );
         control::agree(&mut *self.transport, &settings)?;
         self.groups.push(group);

@@ -14,14 +14,16 @@ mod forming;
 mod inspection;
 mod pipeline;
 mod queue;
+mod scaled;
 mod sink;
+mod stages;
 mod states;
 mod thread;
 
 use std::collections::HashMap;
 use std::fmt;
 
-use gradwire::{Dtype, Tensor};
+use gradwire::Tensor;
 
 pub(crate) use config::check_by_groups;
 pub use config::{OnNonFinite, Outcome, ReducerConfig};
@@ -37,7 +39,8 @@ use crate::error::refuse;
 use crate::group::Group;
 use crate::transport::or_abort;
 use crate::{
-    ExchangeError, GroupConfig, Operation, Participation, Phase, Result, StepReport, Transport,
+    Exchange, ExchangeError, GroupConfig, Operation, Participation, Phase, Result, StepReport,
+    Transport,
 };
 
 /// Averages groups of tensors over all ranks, with compressed messages.
@@ -52,12 +55,18 @@ use crate::{
 pub struct Reducer {
     transport: Box<dyn Transport>,
     config: ReducerConfig,
+    /// The exchange of the present step.
+    exchange: Exchange,
     participation: Participation,
     /// Each rank's weight in the mean of the step.
     weights: Vec<f32>,
     by_name: HashMap<String, usize>,
     codecs: Codecs,
     collective: Box<dyn Collective>,
+    /// How this exchange cuts tensors.
+    cut: Cut,
+    /// The exchanges of later steps, each with its first step, ascending.
+    later: Vec<(u64, Exchange)>,
     groups: Vec<Group>,
     step: Option<u64>,
     /// Whether the step is skipped.
@@ -89,12 +98,7 @@ impl Reducer {
     /// # Errors
     /// `Config` if the configuration cannot work, with the reason and the remedy.
     pub fn new(transport: Box<dyn Transport>, config: ReducerConfig) -> Result<Self> {
-        check_by_groups(config.exchange)?;
-        config.policy.check(&config.tensors)?;
-        let participation = Participation::equal(transport.size());
-        let whole = config.of_group(&config.tensors, &participation);
-        whole.validate_group()?;
-        Self::of(transport, &whole, Cut::EachTensor, config.on_non_finite)
+        Self::staged(transport, config, Vec::new())
     }
 
     /// The same reducer with this number of [threads](gradwire::Threads) to encode and decode a
@@ -127,6 +131,9 @@ impl Reducer {
             weights: Vec::new(),
             by_name: names.zip(0..).collect(),
             codecs,
+            cut,
+            later: Vec::new(),
+            exchange: config.exchange,
             groups: Vec::new(),
             step: None,
             skipping: false,
@@ -176,52 +183,6 @@ impl Reducer {
         self.average_with(group, step, values, None)
     }
 
-    /// As [`average`](Self::average), for gradients times `scale`, the factor of a loss that is
-    /// scaled up. Compressors see the gradients without the factor, so residuals do not depend on
-    /// it; their means are multiplied by it. Tensors that `none` sends in the [element
-    /// type](Self::form_of) of the group keep the factor, because gradients without it may not be
-    /// numbers of this type.
-    ///
-    /// # Errors
-    /// As for [`average`](Self::average).
-    pub fn average_scaled(
-        &mut self,
-        group: usize,
-        step: u64,
-        values: &mut [f32],
-        scale: f32,
-    ) -> Result<Outcome> {
-        if scale == 1.0 {
-            return self.average(group, step, values);
-        }
-        self.each_scaled(group, step, values, |value| *value /= scale);
-        let outcome = self.average(group, step, values);
-        self.each_scaled(group, step, values, |value| *value *= scale);
-        outcome
-    }
-
-    /// Averages a group whose values have another type: `read` fills a buffer with them as `f32`,
-    /// and `write` receives the buffer with the means. The buffer is reused from call to call.
-    /// `scale` is as for [`average_scaled`](Self::average_scaled).
-    ///
-    /// # Errors
-    /// As for [`average`](Self::average); `write` is called also after an error.
-    pub fn average_converted(
-        &mut self,
-        group: usize,
-        step: u64,
-        scale: f32,
-        read: impl FnOnce(&mut Vec<f32>),
-        write: impl FnOnce(&mut [f32]),
-    ) -> Result<Outcome> {
-        let mut wide = std::mem::take(&mut self.wide);
-        read(&mut wide);
-        let outcome = self.average_scaled(group, step, &mut wide, scale);
-        write(&mut wide);
-        self.wide = wide;
-        outcome
-    }
-
     /// As [`average`](Self::average), with the sums of squares of the gradients' parts, a flat
     /// buffer for each tensor of the model.
     pub(crate) fn average_with(
@@ -242,6 +203,8 @@ impl Reducer {
     ) -> Result<Outcome> {
         self.alive()?;
         if self.step != Some(step) {
+            let entered = self.enter(step);
+            self.or_abort(entered)?;
             self.begin(step);
         }
         let before = self.transport.traffic();
@@ -281,7 +244,7 @@ impl Reducer {
     }
 
     /// The group with this number. Refuses `values` of another length than the group's.
-    fn check_values(&self, at: usize, values: &[f32]) -> Result<&Group> {
+    pub(super) fn check_values(&self, at: usize, values: &[f32]) -> Result<&Group> {
         let Some(group) = self.groups.get(at) else {
             return refuse(format!("there is no group {at}; form it first"));
         };
@@ -293,18 +256,6 @@ impl Reducer {
             ));
         }
         Ok(group)
-    }
-
-    /// Changes the values of a group whose compressors do not see the factor of the loss. Leaves
-    /// values that [`average`](Self::average) refuses.
-    fn each_scaled(&self, at: usize, step: u64, values: &mut [f32], change: impl Fn(&mut f32)) {
-        let Ok(group) = self.check_values(at, values) else { return };
-        self.collective.each_place(group, &mut |tensor, place| {
-            let spec = self.codecs.spec_at(group.indices[tensor], step);
-            if group.dtype == Dtype::F32 || !spec.sends_gradients() {
-                values[place].iter_mut().for_each(&change);
-            }
-        });
     }
 
     /// Runs the collective for a group, and counts the bytes of its messages.

@@ -24,5 +24,6 @@ mod schedules;
 mod setup;
 mod shards;
 mod sixteen_bits;
+mod stages;
 mod throttle;
 mod votes;

@@ -62,7 +62,6 @@ class Codec:
 class Reducer:
     rank: int
     size: int
-    exchange: str
     spec: str
     deadline: float
     stages: List[Tuple[int, int]]
@@ -87,6 +86,7 @@ class Reducer:
         steps: Optional[int],
         threads: int,
     ) -> None: ...
+    def exchange_at(self, step: int) -> str: ...
     def tensor_group(self, names: Sequence[str]) -> int: ...
     def average(
         self,
