@@ -8,7 +8,7 @@ use crate::entry::{Entry, Properties};
 use crate::memories::{Average, Ef21, Memory, Scope};
 use crate::parameters::common::COMMON;
 use crate::parameters::{Param, Value};
-use crate::{Compressor, Residual};
+use crate::{Compressor, Dtype, Residual};
 
 mod error;
 mod parse;
@@ -74,6 +74,24 @@ impl Spec {
     /// `efsignsgd`: the signs and the mean absolute value. It can carry the result of a vote.
     pub fn scaled_signs() -> Self {
         Self::of(&quantization::efsignsgd::ENTRY)
+    }
+
+    /// Whether messages are the gradients themselves: `none` without momentum and error feedback.
+    pub fn sends_gradients(&self) -> bool {
+        let is_none = self.entry.id == baseline::none::ENTRY.id;
+        is_none && self.feedback.is_none() && self.memory.is_none()
+    }
+
+    /// The spec of messages for gradients of this element type: `fp16` or `bf16` in place of a
+    /// `none` that [sends the gradients](Self::sends_gradients), because these messages hold them
+    /// exactly, in half the bytes. Otherwise this spec.
+    pub fn for_elements(&self, dtype: Dtype) -> Spec {
+        let narrow = match dtype {
+            Dtype::F16 => &baseline::fp16::ENTRY,
+            Dtype::Bf16 => &baseline::bf16::ENTRY,
+            Dtype::F32 => return self.clone(),
+        };
+        if self.sends_gradients() { Self::of(narrow) } else { self.clone() }
     }
 
     /// The registry entry.
@@ -166,10 +184,6 @@ impl Spec {
     /// is the same for both.
     pub fn can_follow(&self, earlier: &Spec) -> bool {
         let compressor = earlier.compressor();
-        let keeps = earlier.feedback.is_some()
-            || compressor.memory().is_some()
-            || earlier.memory.is_some()
-            || compressor.rounds().is_some();
         // The length of the kept numbers for a large matrix depends on parameters such as the rank.
         let kept = |compressor: &dyn Compressor| {
             let kept = compressor.rounds()?.kept()?;
@@ -183,7 +197,15 @@ impl Spec {
                 && (self.every == earlier.every || !self.sends_changes())
                 && kept(self.compressor()) == kept(compressor)
         };
-        !keeps || same()
+        !earlier.keeps_state() || same()
+    }
+
+    /// Whether an encoder keeps state of a tensor from message to message, such as a residual.
+    pub fn keeps_state(&self) -> bool {
+        self.feedback.is_some()
+            || self.memory.is_some()
+            || self.compressor.memory().is_some()
+            || self.compressor.rounds().is_some()
     }
 
     /// The compressor itself.

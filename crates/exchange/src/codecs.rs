@@ -39,6 +39,8 @@ struct TensorState {
     schedule: Schedule,
     /// The schedule stage that the encoders and the decoder use.
     stage: Option<usize>,
+    /// The element type of gradients at this stage.
+    dtype: Dtype,
     /// The names under which it is encoded: the tensor's name, or the names of its slices.
     names: Vec<String>,
     sent_elements: SentElements,
@@ -77,6 +79,7 @@ impl Codecs {
             tensor: tensor.clone(),
             schedule,
             stage: None,
+            dtype: Dtype::F32,
             names: vec![tensor.name().to_owned()],
             sent_elements: SentElements::default(),
             estimate: Estimate::default(),
@@ -109,22 +112,27 @@ impl Codecs {
     /// Begins a step of a tensor: selects the step's compressor and clears the record of sent
     /// elements.
     pub(crate) fn begin(&mut self, index: usize, step: u64) {
+        self.begin_of(index, step, Dtype::F32);
+    }
+
+    /// As [`begin`](Self::begin), for gradients of this element type.
+    pub(crate) fn begin_of(&mut self, index: usize, step: u64, dtype: Dtype) {
         let stage = self.tensors[index].schedule.stage_at(step);
-        self.enter(index, stage);
+        self.enter(index, stage, dtype);
         self.tensors[index].sent_elements.clear();
     }
 
-    fn enter(&mut self, index: usize, stage: usize) {
+    fn enter(&mut self, index: usize, stage: usize, dtype: Dtype) {
         let codec = &mut self.tensors[index];
-        if codec.stage == Some(stage) {
+        if codec.stage == Some(stage) && codec.dtype == dtype {
             return;
         }
-        codec.stage = Some(stage);
-        let spec = codec.schedule.stage(stage);
+        (codec.stage, codec.dtype) = (Some(stage), dtype);
+        let spec = codec.schedule.stage(stage).for_elements(dtype);
         for name in &codec.names {
-            self.encoder.assign(name, spec);
-            self.second.iter_mut().for_each(|second| second.assign(name, spec));
-            self.decoder.assign(name, spec);
+            self.encoder.assign(name, &spec);
+            self.second.iter_mut().for_each(|second| second.assign(name, &spec));
+            self.decoder.assign(name, &spec);
             self.sums.entry(name.clone()).or_default();
         }
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gradwire::Tensor;
+use gradwire::{Dtype, Tensor};
 
 use crate::Result;
 use crate::error::refuse;
@@ -15,10 +15,12 @@ pub(crate) struct Group {
     pub(crate) tensors: Vec<Tensor>,
     /// The range of each tensor in the group's values.
     pub(crate) ranges: Vec<Range<usize>>,
+    /// The element type of the gradients.
+    pub(crate) dtype: Dtype,
 }
 
 impl Group {
-    pub(crate) fn new(indices: Vec<usize>, model: &[Tensor]) -> Self {
+    pub(crate) fn new(indices: Vec<usize>, model: &[Tensor], dtype: Dtype) -> Self {
         let tensors: Vec<Tensor> = indices.iter().map(|&index| model[index].clone()).collect();
         let mut end = 0;
         let range = |tensor: &Tensor| {
@@ -27,7 +29,7 @@ impl Group {
             start..end
         };
         let ranges = tensors.iter().map(range).collect();
-        Self { indices, tensors, ranges }
+        Self { indices, tensors, ranges, dtype }
     }
 
     /// The tensor at a place in the group.

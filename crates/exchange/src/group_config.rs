@@ -99,7 +99,7 @@ impl GroupConfig<'_> {
 
     /// Rules have no local steps. Each later compressor of the schedule is the previous one with
     /// other parameters, so it can use the residuals; or it follows a compressor without state.
-    fn validate_schedule(&self) -> Result<()> {
+    pub(crate) fn validate_schedule(&self) -> Result<()> {
         if let Some(rule) = self.policy.rules.iter().find(|rule| rule.spec.every() > 1) {
             return refuse(format!(
                 "rule '{rule}': local steps apply to the whole model; remove every= from the rule"

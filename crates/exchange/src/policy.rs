@@ -120,6 +120,11 @@ impl Policy {
         self.pull.as_ref().unwrap_or(&self.push.first)
     }
 
+    /// The same policy with the compressors of the steps from `from` on and below `until`.
+    pub(crate) fn between(&self, from: u64, until: u64) -> Self {
+        Self { push: self.push.between(from, until), ..self.clone() }
+    }
+
     fn rule_of(&self, tensor: &Tensor) -> Option<&Rule> {
         self.rules.iter().find(|rule| rule.is_for(tensor))
     }

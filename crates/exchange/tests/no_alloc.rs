@@ -7,6 +7,7 @@ mod allocations;
 
 use allocations::{ALLOCATED, ALLOCATIONS};
 use common::{RATE, Run, custom, exchange, gradients, specs, suits};
+use gradwire::Dtype;
 use gradwire_bits::kernels;
 use gradwire_exchange::{
     OnNonFinite, Operation, Phase, Policy, Reducer, ReducerConfig, StepInput, Transport, in_process,
@@ -94,7 +95,7 @@ fn values_of_16_bits_are_averaged_in_a_buffer_that_stays() {
         on_non_finite: OnNonFinite::Refuse,
     };
     let mut reducer = Reducer::new(Box::new(transport), config).unwrap();
-    let group = reducer.form(&["t0.weight"]).unwrap();
+    let group = reducer.form_of(&["t0.weight"], Dtype::F16).unwrap();
     let mut bits: Vec<u16> = (0..5000).map(|at| 0x3c00 + at % 1000).collect();
     for step in 0..140 {
         let before = ALLOCATIONS.get();
@@ -104,7 +105,7 @@ fn values_of_16_bits_are_averaged_in_a_buffer_that_stays() {
             kernels::f16_to_f32(*given.borrow(), wide);
         };
         let write = |wide: &mut [f32]| kernels::f32_to_f16(wide, *given.borrow_mut());
-        reducer.average_converted(group, step, read, write).unwrap();
+        reducer.average_converted(group, step, 2.0, read, write).unwrap();
         let allocated = ALLOCATIONS.get() - before;
         assert!(step < 120 || allocated == 0, "{step}: {allocated}");
     }

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gradwire::{State, Tensor};
+use gradwire::{Dtype, State, Tensor};
 use gradwire_exchange::{
     Exchange, OnNonFinite, ParseExchangeError, Reducer, ReducerConfig, ReducerThread, RuleError,
     Traffic, Transport,
@@ -17,10 +17,10 @@ use gradwire_exchange::{
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use self::background::{Background, call};
+use self::background::{Background, ask};
 use self::job::Job;
 use self::plan::{Plan, fewest_bytes, plan};
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, dtype};
 use crate::channel::Channel;
 use crate::codec;
 use crate::device::Device;
@@ -34,12 +34,14 @@ pub(crate) struct ReducerHandle {
     background: Background,
     /// The tensors of each group.
     groups: Mutex<Vec<Arc<[String]>>>,
+    /// The expected element type of each tensor's gradients, in the order of the model.
+    dtypes: Arc<[Dtype]>,
     #[pyo3(get)]
     rank: usize,
     #[pyo3(get)]
     size: usize,
-    #[pyo3(get)]
-    exchange: String,
+    /// The exchanges, each with its first step; the first begins at step 0.
+    exchanges: Vec<(u64, Exchange)>,
     #[pyo3(get)]
     spec: String,
     /// The longest wait for another rank, in seconds.
@@ -64,7 +66,7 @@ impl ReducerHandle {
     #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
     fn new(
         channel: &Bound<'_, PyAny>,
-        tensors: Vec<(String, Vec<usize>)>,
+        tensors: Vec<(String, Vec<usize>, String)>,
         spec: &str,
         rules: Vec<String>,
         exchange: &str,
@@ -86,15 +88,17 @@ impl ReducerHandle {
         policy.rules = rules.collect::<Result<_, _>>()?;
         policy.raw_vectors = raw_vectors;
         (policy.raw_below, policy.raw_names) = (raw_below, raw_names);
-        let exchange = match exchange {
-            "auto" => ReducerConfig::suitable(&policy, channel.size()),
-            name => name.parse().map_err(Failure::config::<ParseExchangeError>)?,
+        let exchanges = match exchange {
+            "auto" => ReducerConfig::suitable_stages(&policy, channel.size()),
+            name => vec![(0, name.parse().map_err(Failure::config::<ParseExchangeError>)?)],
         };
+        let (exchange, later) = (exchanges[0].1, exchanges[1..].to_vec());
         if exchange == Exchange::GatherShards {
             policy = policy.without_memory();
         }
-        let (rank, size, name) = (channel.rank(), channel.size(), exchange.to_string());
-        let tensors = tensors.into_iter().map(|(name, shape)| Tensor::new(name, &shape));
+        let (rank, size) = (channel.rank(), channel.size());
+        let dtypes = tensors.iter().map(|(_, _, name)| dtype(name)).collect::<Result<_, _>>()?;
+        let tensors = tensors.into_iter().map(|(name, shape, _)| Tensor::new(name, &shape));
         let on_non_finite = if skip { OnNonFinite::Skip } else { OnNonFinite::Refuse };
         let config =
             ReducerConfig { exchange, policy, tensors: tensors.collect(), seed, on_non_finite };
@@ -102,15 +106,16 @@ impl ReducerHandle {
         let stages = config.policy.push.stages();
         let stages = stages.map(|(first, spec)| (first, spec.every())).collect();
         let votes = config.policy.pushes().any(|spec| spec.compressor().votes());
-        let reducer =
-            Reducer::new(Box::new(channel), config).map_err(Failure::from)?.with_threads(threads);
+        let reducer = Reducer::staged(Box::new(channel), config, later).map_err(Failure::from)?;
+        let reducer = reducer.with_threads(threads);
         let thread = ReducerThread::new("gradwire", reducer).map_err(Failure::from)?;
         Ok(Self {
             background: Background::new(thread, ended),
             groups: Mutex::default(),
+            dtypes,
             rank,
             size,
-            exchange: name,
+            exchanges,
             spec,
             deadline,
             stages,
@@ -123,6 +128,12 @@ impl ReducerHandle {
     #[getter]
     fn forked(&self) -> bool {
         self.background.forked()
+    }
+
+    /// The exchange of a step.
+    fn exchange_at(&self, step: u64) -> String {
+        let last = self.exchanges.iter().take_while(|(from, _)| *from <= step).last();
+        last.expect("the first exchange begins at step 0").1.to_string()
     }
 
     /// The number of a group of tensors, given in the order of their values.
@@ -138,7 +149,8 @@ impl ReducerHandle {
     /// Averages a group's values in place. The background thread calls `ready()` before and
     /// `done()` afterwards.
     ///
-    /// Divides the values by `scale` first, and multiplies their mean by it.
+    /// Divides the values by `scale` first, and multiplies their mean by it; values of 16 bits that
+    /// `none` sends keep it. `ready()` may return the scale, instead of `scale`.
     #[pyo3(signature = (tensor_group, step, tensor, done = None, *, scale = 1.0, ready = None))]
     fn average(
         &self,
@@ -152,24 +164,25 @@ impl ReducerHandle {
         let names = self.names_of(tensor_group)?;
         self.background.average(step, tensor.len(), done, move |reducer| {
             // Without values, this rank cannot send the message that the others wait for.
-            call(ready).inspect_err(|_| reducer.abort())?;
-            Job { names, step, tensor, scale }.run(reducer)
+            let given = ask(ready).inspect_err(|_| reducer.abort())?;
+            Job { names, step, tensor, scale: given.unwrap_or(scale) }.run(reducer)
         })
     }
 
-    /// Averages a group that a device compresses. The background thread calls the methods of
-    /// `device`, and `done()` at the end.
+    /// Averages a group of `elements` gradients of type `element_type` that a device compresses. The
+    /// background thread calls the methods of `device`, and `done()` at the end.
     fn average_device(
         &self,
         tensor_group: usize,
         step: u64,
         elements: usize,
+        element_type: &str,
         device: Py<PyAny>,
         done: Py<PyAny>,
     ) -> PyResult<()> {
-        let names = self.names_of(tensor_group)?;
+        let (names, dtype) = (self.names_of(tensor_group)?, dtype(element_type)?);
         self.background.average(step, elements, Some(done), move |reducer| {
-            let group = reducer.group_of(&names)?;
+            let group = reducer.group_of_type(&names, dtype)?;
             Ok(reducer.average_device(group, step, &mut Device::new(device))?)
         })
     }
@@ -179,6 +192,16 @@ impl ReducerHandle {
         self.background.ask(py, move |reducer| {
             let places = 0..reducer.tensors().len();
             Ok(places.map(|at| reducer.spec_at(at, step).to_string()).collect())
+        })
+    }
+
+    /// The compressor of each tensor's messages at a step, in the order of the model: as `specs`,
+    /// but `fp16` or `bf16` for gradients of 16 bits that `none` sends.
+    fn message_specs(&self, py: Python<'_>, step: u64) -> PyResult<Vec<String>> {
+        let dtypes = Arc::clone(&self.dtypes);
+        self.background.ask(py, move |reducer| {
+            let spec = |(at, &dtype)| reducer.spec_at(at, step).for_elements(dtype).to_string();
+            Ok(dtypes.iter().enumerate().map(spec).collect())
         })
     }
 
@@ -228,13 +251,15 @@ impl ReducerHandle {
     /// For each tensor: its name, its number of elements, its compressor at a step, the expected
     /// bytes for normally distributed values, and the bytes of this rank's last messages.
     fn plan(&self, py: Python<'_>, step: u64) -> PyResult<Vec<Plan>> {
-        self.background.ask(py, move |reducer| plan(reducer, step))
+        let dtypes = Arc::clone(&self.dtypes);
+        self.background.ask(py, move |reducer| plan(reducer, &dtypes, step))
     }
 
     /// The fewest bytes that this rank's messages of a step are expected to take, each counted
     /// once: for normally distributed values, large or small.
     fn fewest_bytes(&self, py: Python<'_>, step: u64) -> PyResult<f64> {
-        self.background.ask(py, move |reducer| fewest_bytes(reducer, step))
+        let dtypes = Arc::clone(&self.dtypes);
+        self.background.ask(py, move |reducer| fewest_bytes(reducer, &dtypes, step))
     }
 
     /// This rank's state, if nothing is kept for the next step, such as a residual; else `None`.

@@ -81,9 +81,9 @@ class Scaler:
         return self.scale
 
 
-def scaled(rank, size, compressor, dtype, scale, device):
+def scaled(rank, size, compressor, dtype, scale, options, device):
     """The means of gradients times ``scale``."""
-    model, _ = build(compressor, scaler=Scaler(scale), dtype=dtype, device=device)
+    model, _ = build(compressor, scaler=Scaler(scale), dtype=dtype, device=device, **options)
     found = []
     for step in range(3):
         inputs, labels = data(rank, step)
@@ -94,9 +94,13 @@ def scaled(rank, size, compressor, dtype, scale, device):
     return torch.cat(found).numpy()
 
 
-# A factor that is no power of two; and signs of 1, which times the factor are too large for 16
-# bits.
-@pytest.mark.parametrize("setting, largest", [(("3lc", torch.float32, 3.0), None), (("signsgd", torch.float16, 1e5), 65504.0)])
+# A factor that is no power of two; signs of 1, which times the factor are too large for 16 bits; and
+# vectors of 16 bits, which keep the factor, beside a matrix with their compressor, which does not.
+@pytest.mark.parametrize("setting, largest", [
+    (("3lc", torch.float32, 3.0, {}), None),
+    (("signsgd", torch.float16, 1e5, {}), 65504.0),
+    (("3lc", torch.float16, 3.0, {"rules": {"second.weight": "fp16"}}), None),
+])
 def test_the_factor_of_a_scaler_is_taken_out_before_compression(setting, largest):
     host, device = (ranks(2, scaled, *setting, where) for where in ("host", "gpu"))
     assert all((found == expected).all() for expected, found in zip(host, device))

@@ -48,6 +48,39 @@ def test_a_run_with_a_device_is_near_one_on_the_host_and_replicas_are_equal(comp
     assert own == also == sent
 
 
+class Layers(torch.nn.Module):
+    """Four layers of equal shape, with vectors between them, and another one."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(4)), torch.nn.Linear(64, 10))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def batched(rank, size, options, where):
+    """The parameters after three steps, and the numbers of matrices in each product of the last."""
+    counts, multiply = [], factors.multiply
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(factors, "multiply", lambda left, right, out: (counts.append(len(right)), multiply(left, right, out)))
+        model, _ = build("powersgd:rank=2", module=Layers, small_buckets=False, device=where[rank], **options)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(model, optimizer, rank, range(2))
+        counts.clear()
+        train(model, optimizer, rank, [2])
+    return flat(model), sorted(counts)
+
+
+@pytest.mark.parametrize("options", [{}, {"rules": {"*.4.*": "powersgd:ef=off", "*.weight": "powersgd:rank=2,ef=off"}}])
+def test_matrices_of_equal_shape_are_multiplied_together(options):
+    (expected, none), _ = ranks(2, batched, options, ["host", "host"])
+    (first, _), (second, counts) = ranks(2, batched, options, ["host", "gpu"])
+    assert (first == second).all() and abs(first - expected).max() <= 1e-6 * abs(expected).max()
+    # In each of two rounds the four layers, and the last one.
+    assert none == [] and counts == [1, 1, 4, 4]
+
+
 def resumed(rank, size, where):
     """The parameters after six steps; after two and after four, a state is saved and loaded."""
     state = parameters = None
@@ -89,12 +122,12 @@ def test_a_skipped_step_rolls_back_residuals_and_factors():
 
 def products(rank, size):
     generator = torch.Generator().manual_seed(1)
-    matrix, factor = (torch.randn(rows, 50, generator=generator, device="cpu").to(DEVICE) for rows in (30, 3))
-    exact = factor.double() @ matrix.T.double()
+    matrix, factor = (torch.randn(2, rows, 50, generator=generator, device="cpu").to(DEVICE) for rows in (30, 3))
+    exact = factor.double() @ matrix.mT.double()
 
     def check():
-        found = torch.empty(3, 30, device=DEVICE)
-        factors.multiply(factor, matrix.T, found)
+        found = torch.empty(2, 3, 30, device=DEVICE)
+        factors.multiply(factor, matrix.mT, found)
         assert (found - exact).abs().max() <= 1e-5
 
     for precision in ("highest", "high", "medium"):

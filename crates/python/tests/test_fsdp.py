@@ -74,6 +74,10 @@ def test_bytes_are_those_of_the_other_ranks_shards():
         sent = [stats["bytes_up"] for _, _, (_, stats) in ranks(size, run, "none", {}, {}, False)]
         # Of four bytes each; all ranks together send every element to all but its owner.
         assert 4 * parameters * (size - 1) < sum(sent) < 1.05 * 4 * parameters * (size - 1) + 1000 * size
+        # Half of them in 16 bits.
+        halves = {"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.bfloat16)}
+        narrow = [stats["bytes_up"] for _, _, (_, stats) in ranks(size, run, "none", {}, halves, False)]
+        assert sum(sent) - sum(narrow) == 2 * parameters * (size - 1)
     ((_, losses, (_, stats)), _) = ranks(2, run, "3lc", {}, {}, False)
     assert stats["ratio"] > 9 and losses[-1] < losses[0]
 

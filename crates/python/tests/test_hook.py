@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import gradwire.torch
 from gradwire.torch import _handle, _sharded
 from gradwire.torch._mid_step import Stepping
-from models import Net, build, flat, train
+from models import Net, build, data, flat, train
 from world import ranks
 
 
@@ -51,6 +51,38 @@ def test_none_equals_no_hook(size):
         numpy.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
         numpy.testing.assert_allclose(others, losses, rtol=1e-4, atol=1e-5)
     assert all((found == hooked[0][0]).all() for found, _, _ in hooked)
+
+
+class Scaler:
+    """A gradient scaler of a constant factor, which is no power of two."""
+
+    def get_scale(self):
+        return 3.0
+
+
+def halves(rank, size, dtype, compressor, scaled):
+    """The mean gradients of a model of 16 bits, and the bytes of the step."""
+    options = {"scaler": Scaler()} if scaled and compressor else {}
+    model, handle = build(compressor, dtype=dtype, small_buckets=False, **options)
+    x, labels = data(rank, 0)
+    loss = torch.nn.functional.cross_entropy(model(x.to(dtype)).float(), labels)
+    (3.0 * loss if scaled else loss).backward()
+    gradients = [parameter.grad for parameter in model.parameters()]
+    if handle is None:
+        return gradients
+    return gradients, handle.stats()["bytes_up"], handle.describe().expected_ratio
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_none_sends_gradients_of_16_bits_as_ddp_does(dtype, scaled):
+    plain, found = (ranks(2, halves, dtype, compressor, scaled) for compressor in (None, "none"))
+    for expected, (gradients, _, ratio) in zip(plain, found):
+        # The sum of two numbers is rounded once, here and there.
+        assert all((a == b).all() for a, b in zip(expected, gradients)) and ratio == 2.0
+    elements = sum(one.numel() for one in Net().parameters())
+    # One bucket: two headers a rank, and both halves of it to the owner and back.
+    assert sum(sent for _, sent, _ in found) == 2 * 2 * 12 + 2 * 2 * elements
 
 
 @pytest.mark.parametrize("size", [2, 4])

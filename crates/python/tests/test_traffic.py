@@ -5,10 +5,14 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from torch.nn.parallel import DistributedDataParallel
 
+from device import DEVICE
 import gradwire.torch
-from models import Net, build, data
+from models import Net, build, data, flat, train
+from sharded import shard
 from world import ranks
 
 
@@ -17,50 +21,115 @@ def warned(create):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         create().close()
-    return [str(one.message) for one in told if "gradwire" in one.filename or "all-reduce" in str(one.message)]
+    return [str(one.message) for one in told if "gradwire" in one.filename or "sends about" in str(one.message)]
 
 
-CHOICES = {
-    "none until 100 then eden": {"exchange": "all-gather"},
-    "topk:ratio=0.9": {"exchange": "all-gather"},
-    "topk:ratio=0.25": {"exchange": "all-gather"},
-    "eden until 10 then none until 20 then eden": {"exchange": "all-gather"},
+GATHERED = {"exchange": "all-gather"}
+HALVES = {"dtype": torch.bfloat16}
+
+CHOICES = [
+    ("none until 100 then eden", GATHERED),
+    ("topk:ratio=0.9", GATHERED),
+    ("topk:ratio=0.25", GATHERED),
+    ("eden until 10 then none until 20 then eden", GATHERED),
+    ("none", {**GATHERED, **HALVES}),
+    # A residual has 32 bits.
+    ("none:ef=on", HALVES),
+    ("eden", {"rules": {"*": "none"}, **GATHERED}),
     # These save traffic, or may.
-    "eden": {},
-    "int8:ef=off": {},
-    "threshold:v=0.1": {"exchange": "all-gather"},
-    "none": {},
-    "none until 5 then eden": {"exchange": "scatter-reduce"},
-}
+    ("eden", {}),
+    ("int8:ef=off", {}),
+    ("threshold:v=0.1", GATHERED),
+    ("none", {}),
+    ("none until 5 then eden", {"exchange": "scatter-reduce"}),
+    ("none until 5 then eden", {}),
+    ("eden", {"rules": {"*second*": "none"}}),
+    ("none", HALVES),
+    ("bf16", HALVES),
+    ("int8", {"raw_names": ["first"], **HALVES}),
+]
 
 
 def of_choices(rank, size):
-    found = {spec: warned(lambda: build(spec, **options)[1]) for spec, options in CHOICES.items()}
+    found = [warned(lambda: build(spec, **options)[1]) for spec, options in CHOICES]
     net = Net()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    found["local"] = warned(lambda: gradwire.torch.LocalSteps(net, optimizer, compressor="none", exchange="all-gather"))
-    return found
+    return found + [warned(lambda: gradwire.torch.LocalSteps(net, optimizer, compressor="none", exchange="all-gather"))]
 
 
 def test_a_choice_that_sends_more_than_an_all_reduce_is_told_once_with_the_remedy():
     first, *others = ranks(8, of_choices)
-    assert not any(told for found in others for told in found.values())
+    assert not any(told for found in others for told in found)
+    told, silent, local = first[:7], first[7:-1], first[-1]
     # An all-gather over 8 ranks sends 8 / 2 times as much of each message.
-    (message,) = first["none until 100 then eden"]
+    (message,) = told[0]
     assert "over 8 ranks sends about 4 times the bytes" in message and "in its steps 0 to 99" in message, message
     assert "exchange='scatter-reduce' sends 1 times as many" in message, message
-    (message,) = first["topk:ratio=0.9"]
+    (message,) = told[1]
     assert "about 3.7 times" in message and "exchange='scatter-reduce' sends 0.93 times" in message, message
     # A quarter of the values, each with about three bits for its position, times 8 / 2, and vectors
     # as they are.
-    (message,) = first["topk:ratio=0.25"]
+    (message,) = told[2]
     assert "about 1.2 times" in message, message
-    (message,) = first["eden until 10 then none until 20 then eden"]
+    (message,) = told[3]
     assert "in its steps 10 to 19" in message, message
-    (message,) = first["local"]
-    assert "about 4 times" in message, message
-    for spec in list(CHOICES)[4:]:
-        assert first[spec] == [], (spec, first[spec])
+    for (message,) in (told[4], told[6], local):
+        assert "about 4 times" in message and "exchange='scatter-reduce' sends 1 times" in message, message
+    (message,) = told[5]
+    assert "about 2 times the bytes of an uncompressed all-reduce" in message and "such as eden" in message, message
+    for choice, none in zip(CHOICES[7:], silent):
+        assert none == [], (choice, none)
+
+
+def of_shards(rank, size):
+    found = []
+    for spec, types, options in SHARDED:
+        model = shard(init_device_mesh(DEVICE.type, (size,)), mp_policy=MixedPrecisionPolicy(**types))
+        found.append(warned(lambda: gradwire.torch.fsdp.register(model, spec, **options)))
+    return found
+
+
+SHARDED = [
+    ("topk:ratio=0.9", {"reduce_dtype": torch.bfloat16}, {}),
+    ("eden", {"param_dtype": torch.bfloat16}, {"parameters": "topk:ratio=0.9"}),
+    ("none", {"reduce_dtype": torch.bfloat16}, {"parameters": "none"}),
+    ("topk:ratio=0.9", {}, {"parameters": "topk:ratio=0.9"}),
+    ("none", {"param_dtype": torch.float16, "reduce_dtype": torch.float16}, {"parameters": "fp16"}),
+]
+
+
+@pytest.mark.skipif(not hasattr(FSDPModule, "set_custom_reduce_scatter"), reason="this version of PyTorch is too old for gradwire.torch.fsdp")
+def test_shards_that_send_more_than_their_types_need_are_told():
+    (gradients, parameters, *silent), others = ranks(2, of_shards)
+    (message,) = gradients
+    # Nine tenths of the values, of 32 bits, with positions, in place of 16 bits.
+    assert "about 1.9 times the bytes of an uncompressed reduce-scatter of the gradients; use a compressor" in message, message
+    (message,) = parameters
+    assert "about 1.9 times the bytes of an uncompressed all-gather of the parameters; use one that sends less, such as int8" in message, message
+    assert silent == [[]] * 3 and others == [[]] * 5
+
+
+def described(rank, size):
+    """The exchange of a run with stages, before and after it changes, and what its steps send."""
+    model, handle = build("none until 2 then eden", small_buckets=False)
+    found = []
+    for step in range(4):
+        text = str(handle.describe()).splitlines()[0], repr(handle)
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, [step])
+        found.append((*text, handle.stats()["bytes_up"], flat(model)))
+    return found
+
+
+def test_each_stage_of_a_schedule_has_the_exchange_that_suits_it():
+    elements, found = sum(one.numel() for one in Net().parameters()), ranks(4, described)
+    for step, name in enumerate(["all-reduce", "all-reduce", "all-gather", "all-gather"]):
+        for head, text, _, _ in (one[step] for one in found):
+            assert head.startswith(f"{name} over 4 ranks, step {step}") and f"by {name} over 4 ranks" in text, (head, text)
+        assert all((one[step][3] == found[0][step][3]).all() for one in found)
+    # All ranks together, in step 1: headers, and each part to its owner and from it to three ranks.
+    assert sum(one[1][2] for one in found) == 4 * 2 * 3 * 12 + 2 * 3 * 4 * elements
+    # Two bits an element, and vectors as they are, to three ranks each.
+    assert sum(one[3][2] for one in found) < 12 * elements / 3
 
 
 def toggled(rank, size, spec):

@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use gradwire::{Encoder, Spec, State, StateError, Tensor};
+use gradwire::{Dtype, Encoder, Spec, State, StateError, Tensor};
 
 use super::{Codecs, TensorState};
 use crate::state::{PUSH, REDUCE, slice_of, sum_key};
@@ -30,9 +30,26 @@ impl Codecs {
     /// Adds the state of the encoder and the estimates to `state`, under `prefix`; the state of the
     /// encoder of averages, under `reduce/`.
     pub(crate) fn save(&self, prefix: &str, state: &mut State) {
-        self.encoder.save(prefix, state);
-        self.second.iter().for_each(|second| second.save(REDUCE, state));
+        let second = self.second.iter().map(|second| (second, REDUCE));
+        for (encoder, prefix) in iter::once((&self.encoder, prefix)).chain(second) {
+            encoder.save(prefix, state);
+            self.name_specs(prefix, state);
+        }
         self.save_estimates(prefix, state);
+    }
+
+    /// Names the compressors of the schedules in a saved state, instead of the specs for 16-bit
+    /// elements. So the state fits gradients of any type.
+    fn name_specs(&self, prefix: &str, state: &mut State) {
+        for TensorState { schedule, stage, dtype, names, .. } in &self.tensors {
+            let Some(stage) = stage.filter(|_| *dtype != Dtype::F32) else { continue };
+            for name in names {
+                state.set_setting(
+                    &Encoder::spec_key(prefix, name),
+                    schedule.stage(stage).to_string(),
+                );
+            }
+        }
     }
 
     /// Adds the estimates to `state`, under `prefix`.
@@ -77,7 +94,7 @@ impl Codecs {
         self.enter_saved(prefix, state);
         if let Err(error) = self.check_state(prefix, state) {
             for (index, stage) in before.into_iter().enumerate() {
-                self.enter(index, stage.unwrap_or(0));
+                self.enter(index, stage.unwrap_or(0), Dtype::F32);
             }
             return Err(error);
         }
@@ -134,7 +151,7 @@ impl Codecs {
             let setting = |name: &String| state.setting(&Encoder::spec_key(prefix, name)).ok();
             let Some(saved) = names.iter().find_map(setting) else { continue };
             let stage = schedule.specs().position(|spec| spec.to_string() == saved).unwrap_or(0);
-            self.enter(index, stage);
+            self.enter(index, stage, Dtype::F32);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The trait of all collectives, and one step of one group as they see it.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use gradwire::{Floats, Input};
@@ -16,6 +17,12 @@ pub(crate) trait Collective: Send {
     /// The number of values of a group.
     fn values(&self, group: &Group) -> usize {
         group.elements()
+    }
+
+    /// Calls `see` with the place in the group, and a range of the group's values, of each tensor
+    /// or part of one.
+    fn each_place(&self, group: &Group, see: &mut dyn FnMut(usize, Range<usize>)) {
+        group.ranges.iter().enumerate().for_each(|(at, range)| see(at, range.clone()));
     }
 
     /// Averages one group of tensors.

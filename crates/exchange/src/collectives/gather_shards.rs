@@ -81,6 +81,10 @@ impl Collective for GatherShards {
         self.shards.values(&group.tensors)
     }
 
+    fn each_place(&self, group: &Group, see: &mut dyn FnMut(usize, Range<usize>)) {
+        self.shards.each_place(&group.tensors, see);
+    }
+
     /// In: this rank's shard of `values`. Out: all shards.
     fn reduce(&mut self, step: &mut Reduction<'_>, values: Values<'_>) -> Result<()> {
         let values = values.on_host()?;

@@ -8,6 +8,8 @@
 //! receives. The mean is not compressed again. One phase; with messages of `b` bytes in all, a rank
 //! sends and receives about `b·(n − 1)/n` bytes.
 
+use std::ops::Range;
+
 use super::collective::{Collective, Reduction};
 use super::scatter::Scatter;
 use super::slices::{self, Shards};
@@ -34,6 +36,10 @@ impl ReduceScatter {
 impl Collective for ReduceScatter {
     fn values(&self, group: &Group) -> usize {
         self.shards.values(&group.tensors)
+    }
+
+    fn each_place(&self, group: &Group, see: &mut dyn FnMut(usize, Range<usize>)) {
+        self.shards.each_place(&group.tensors, see);
     }
 
     /// Out: this rank's shard of `values` holds its mean. Other shards are unspecified.

@@ -142,6 +142,19 @@ impl Shards {
         tensors.iter().map(|tensor| self.padded(tensor)).sum::<usize>() * self.ranks
     }
 
+    /// Calls `see` with the place of each tensor among `tensors` and the range of each of its
+    /// chunks, with padding, in a buffer with the shards of all ranks.
+    pub(super) fn each_place(self, tensors: &[Tensor], see: &mut dyn FnMut(usize, Range<usize>)) {
+        let mut start = 0;
+        for _ in 0..self.ranks {
+            for (at, tensor) in tensors.iter().enumerate() {
+                let end = start + self.padded(tensor);
+                see(at, start..end);
+                start = end;
+            }
+        }
+    }
+
     /// The range of a slice in a buffer with the shards of all ranks, given the place of its tensor
     /// among `tensors`.
     pub(super) fn places(

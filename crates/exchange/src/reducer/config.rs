@@ -51,9 +51,11 @@ impl ReducerConfig {
     /// In an all-gather each rank sends its message to n − 1 others; in a scatter-reduce it sends
     /// two of about this size, but the mean is compressed again. Scatter-reduce suits more than
     /// eight ranks. It also suits more than two ranks with large messages: those of a quantizer
-    /// with b bits per element, if b·n ≥ 32, such as `int8` from four ranks on. For these, an
-    /// all-gather sends at least half as many bytes as an uncompressed all-reduce. The last
-    /// compressor of a schedule decides whether messages are large; rules do not.
+    /// with b bits per element, if b·n ≥ 32, such as `int8` from four ranks on, and those of
+    /// baselines such as `none`, if messages with other compressors keep them from all-reduce. For
+    /// these, an all-gather sends at least half as many bytes as an uncompressed all-reduce. The
+    /// last compressor of a schedule decides whether messages are large; rules do not. See
+    /// [`suitable_stages`](Self::suitable_stages) for the other compressors of a schedule.
     pub fn suitable(policy: &Policy, ranks: usize) -> Exchange {
         // An all-gather sends b·(n − 1) bits per element, an uncompressed all-reduce 2·32·(n −
         // 1)/n.
@@ -85,11 +87,16 @@ impl ReducerConfig {
 }
 
 /// The bits per element in the messages of a schedule's last compressor, if it sends a value of
-/// fixed width for each element, as quantization does.
+/// fixed width for each element, as quantization does; 32 for a lossless code of all elements.
 fn bits_per_element(policy: &Policy) -> Option<u32> {
-    let last =
-        policy.push.specs().last().filter(|spec| spec.entry().family == Family::Quantization)?;
-    last.properties().value_bits
+    let last = policy.push.specs().last()?;
+    if last.entry().lossless {
+        return Some(32);
+    }
+    match last.entry().family {
+        Family::Quantization | Family::Baseline => last.properties().value_bits,
+        _ => None,
+    }
 }
 
 /// Refuses exchanges that need the whole model at once.

@@ -1,6 +1,6 @@
 //! Forming the groups of a reducer.
 
-use gradwire::Tensor;
+use gradwire::{Dtype, Tensor};
 
 use super::{OnNonFinite, Reducer};
 use crate::error::refuse;
@@ -16,26 +16,38 @@ impl Reducer {
     /// `Config` for a tensor that the model does not have, or if another rank has another
     /// configuration; the error names both.
     pub fn form(&mut self, names: &[impl AsRef<str>]) -> Result<usize> {
+        self.form_of(names, Dtype::F32)
+    }
+
+    /// As [`form`](Self::form), for gradients of this element type: every value that is averaged
+    /// must be a number of this type. Tensors that `none` sends without momentum and error feedback
+    /// then travel in this type, exactly. Their mean is computed in `f32`, and rounded once to this
+    /// type.
+    ///
+    /// # Errors
+    /// As for [`form`](Self::form); `Config` also if another rank has another element type.
+    pub fn form_of(&mut self, names: &[impl AsRef<str>], dtype: Dtype) -> Result<usize> {
         self.alive()?;
-        let formed = self.try_form(names);
+        let formed = self.try_form(names, dtype);
         self.or_abort(formed)
     }
 
-    fn try_form(&mut self, names: &[impl AsRef<str>]) -> Result<usize> {
+    fn try_form(&mut self, names: &[impl AsRef<str>], dtype: Dtype) -> Result<usize> {
         let find = |name: &str| match self.by_name.get(name) {
             Some(&index) => Ok(index),
             None => refuse(format!("there is no tensor '{name}' in this model")),
         };
         let indices =
             names.iter().map(|name| find(name.as_ref())).collect::<Result<Vec<_>, _>>()?;
-        let group = Group::new(indices, &self.config.tensors);
-        let config = self.config.of_group(&group.tensors, &self.participation);
-        config.validate_group()?;
+        let group = Group::new(indices, &self.config.tensors, dtype);
+        let described = self.check_group(&group.tensors)?;
         let on_non_finite = match self.config.on_non_finite {
             OnNonFinite::Refuse => "error",
             OnNonFinite::Skip => "skip",
         };
-        let settings = format!("{}on_nonfinite '{on_non_finite}'\n", config.describe());
+        let settings = format!(
+            "{described}on_nonfinite '{on_non_finite}'\nelement type of gradients {dtype:?}\n"
+        );
         control::agree(&mut *self.transport, &settings)?;
         self.groups.push(group);
         Ok(self.groups.len() - 1)
@@ -44,7 +56,7 @@ impl Reducer {
     /// Adds a group of tensors, given by their places in the model, without comparing
     /// configurations.
     pub(crate) fn add_group(&mut self, indices: Vec<usize>) -> usize {
-        self.groups.push(Group::new(indices, &self.config.tensors));
+        self.groups.push(Group::new(indices, &self.config.tensors, Dtype::F32));
         self.groups.len() - 1
     }
 
@@ -54,13 +66,22 @@ impl Reducer {
     /// # Errors
     /// As for [`form`](Self::form).
     pub fn group_of(&mut self, names: &[impl AsRef<str>]) -> Result<usize> {
+        self.group_of_type(names, Dtype::F32)
+    }
+
+    /// The number of the group of these tensors in this order with gradients of this element type,
+    /// [formed](Self::form_of) if there is none yet.
+    ///
+    /// # Errors
+    /// As for [`form_of`](Self::form_of).
+    pub fn group_of_type(&mut self, names: &[impl AsRef<str>], dtype: Dtype) -> Result<usize> {
         let is = |group: &Group| {
             let own = group.tensors.iter().map(Tensor::name);
-            own.eq(names.iter().map(AsRef::as_ref))
+            group.dtype == dtype && own.eq(names.iter().map(AsRef::as_ref))
         };
         match self.groups.iter().position(is) {
             Some(at) => Ok(at),
-            None => self.form(names),
+            None => self.form_of(names, dtype),
         }
     }
 }

@@ -14,7 +14,9 @@ mod forming;
 mod inspection;
 mod pipeline;
 mod queue;
+mod scaled;
 mod sink;
+mod stages;
 mod states;
 mod thread;
 
@@ -37,7 +39,8 @@ use crate::error::refuse;
 use crate::group::Group;
 use crate::transport::or_abort;
 use crate::{
-    ExchangeError, GroupConfig, Operation, Participation, Phase, Result, StepReport, Transport,
+    Exchange, ExchangeError, GroupConfig, Operation, Participation, Phase, Result, StepReport,
+    Transport,
 };
 
 /// Averages groups of tensors over all ranks, with compressed messages.
@@ -52,12 +55,18 @@ use crate::{
 pub struct Reducer {
     transport: Box<dyn Transport>,
     config: ReducerConfig,
+    /// The exchange of the present step.
+    exchange: Exchange,
     participation: Participation,
     /// Each rank's weight in the mean of the step.
     weights: Vec<f32>,
     by_name: HashMap<String, usize>,
     codecs: Codecs,
     collective: Box<dyn Collective>,
+    /// How this exchange cuts tensors.
+    cut: Cut,
+    /// The exchanges of later steps, each with its first step, ascending.
+    later: Vec<(u64, Exchange)>,
     groups: Vec<Group>,
     step: Option<u64>,
     /// Whether the step is skipped.
@@ -89,12 +98,7 @@ impl Reducer {
     /// # Errors
     /// `Config` if the configuration cannot work, with the reason and the remedy.
     pub fn new(transport: Box<dyn Transport>, config: ReducerConfig) -> Result<Self> {
-        check_by_groups(config.exchange)?;
-        config.policy.check(&config.tensors)?;
-        let participation = Participation::equal(transport.size());
-        let whole = config.of_group(&config.tensors, &participation);
-        whole.validate_group()?;
-        Self::of(transport, &whole, Cut::EachTensor, config.on_non_finite)
+        Self::staged(transport, config, Vec::new())
     }
 
     /// The same reducer with this number of [threads](gradwire::Threads) to encode and decode a
@@ -127,6 +131,9 @@ impl Reducer {
             weights: Vec::new(),
             by_name: names.zip(0..).collect(),
             codecs,
+            cut,
+            later: Vec::new(),
+            exchange: config.exchange,
             groups: Vec::new(),
             step: None,
             skipping: false,
@@ -176,26 +183,6 @@ impl Reducer {
         self.average_with(group, step, values, None)
     }
 
-    /// Averages a group whose values have another type: `read` fills a buffer with them as `f32`,
-    /// and `write` receives the buffer with the means. The buffer is reused from call to call.
-    ///
-    /// # Errors
-    /// As for [`average`](Self::average); `write` is called also after an error.
-    pub fn average_converted(
-        &mut self,
-        group: usize,
-        step: u64,
-        read: impl FnOnce(&mut Vec<f32>),
-        write: impl FnOnce(&mut [f32]),
-    ) -> Result<Outcome> {
-        let mut wide = std::mem::take(&mut self.wide);
-        read(&mut wide);
-        let outcome = self.average(group, step, &mut wide);
-        write(&mut wide);
-        self.wide = wide;
-        outcome
-    }
-
     /// As [`average`](Self::average), with the sums of squares of the gradients' parts, a flat
     /// buffer for each tensor of the model.
     pub(crate) fn average_with(
@@ -216,6 +203,8 @@ impl Reducer {
     ) -> Result<Outcome> {
         self.alive()?;
         if self.step != Some(step) {
+            let entered = self.enter(step);
+            self.or_abort(entered)?;
             self.begin(step);
         }
         let before = self.transport.traffic();
@@ -241,16 +230,7 @@ impl Reducer {
         values: &mut [f32],
         squares: Option<&[Vec<f32>]>,
     ) -> Result<Outcome> {
-        let Some(group) = self.groups.get(at) else {
-            return refuse(format!("there is no group {at}; form it first"));
-        };
-        let expected = self.collective.values(group);
-        if values.len() != expected {
-            return refuse(format!(
-                "the tensors of group {at} have {expected} values, but {} were given",
-                values.len()
-            ));
-        }
+        self.check_values(at, values)?;
         let skips = self.config.on_non_finite == OnNonFinite::Skip;
         if skips && self.skips(step, all_finite(values))? {
             values.fill(f32::NAN);
@@ -263,6 +243,21 @@ impl Reducer {
         Ok(Outcome::Averaged)
     }
 
+    /// The group with this number. Refuses `values` of another length than the group's.
+    pub(super) fn check_values(&self, at: usize, values: &[f32]) -> Result<&Group> {
+        let Some(group) = self.groups.get(at) else {
+            return refuse(format!("there is no group {at}; form it first"));
+        };
+        let expected = self.collective.values(group);
+        if values.len() != expected {
+            return refuse(format!(
+                "the tensors of group {at} have {expected} values, but {} were given",
+                values.len()
+            ));
+        }
+        Ok(group)
+    }
+
     /// Runs the collective for a group, and counts the bytes of its messages.
     fn reduce(
         &mut self,
@@ -273,7 +268,7 @@ impl Reducer {
     ) -> Result<()> {
         let Self { transport, codecs, collective, groups, weights, report, .. } = self;
         let group = &groups[at];
-        group.indices.iter().for_each(|&index| codecs.begin(index, step));
+        group.indices.iter().for_each(|&index| codecs.begin_of(index, step, group.dtype));
         let mut reduction = Reduction {
             transport: &mut **transport,
             codecs,

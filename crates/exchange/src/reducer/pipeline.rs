@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire::Tensor;
+use gradwire::{Dtype, Tensor};
 
 use super::queue::Queue;
 use super::thread::{Job, Jobs};
@@ -70,7 +70,8 @@ impl Pipeline {
         let mut buckets = Vec::with_capacity(groups.len());
         for members in groups {
             let group = reducer.add_group(members.clone());
-            let Group { indices, ranges, tensors: own } = Group::new(members.clone(), &tensors);
+            let group_of = Group::new(members.clone(), &tensors, Dtype::F32);
+            let Group { indices, ranges, tensors: own, .. } = group_of;
             for (&index, range) in indices.iter().zip(ranges) {
                 places[index] = Place { group, range, ready: false };
             }

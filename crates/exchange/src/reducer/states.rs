@@ -30,7 +30,7 @@ impl Reducer {
     pub fn save(&self) -> State {
         let mut state = State::new();
         self.save_into(&mut state);
-        state.set_setting("exchange", self.config.exchange.to_string());
+        state.set_setting("exchange", self.exchange.to_string());
         state.set_number("workers", self.transport.size() as u64);
         state.set_number("rank", self.transport.rank() as u64);
         state
@@ -80,7 +80,7 @@ impl Reducer {
     /// then.
     pub fn restore(&mut self, states: Vec<State>) -> Result<()> {
         self.alive()?;
-        let (ranks, mut states) = by_rank(states)?;
+        let (ranks, states) = by_rank(states)?;
         let first = states.first().ok_or_else(|| ExchangeError::config("there is no state"))?;
         let workers = first.number("workers")? as usize;
         if workers == 0 {
@@ -90,8 +90,27 @@ impl Reducer {
         }
         let tensors = &self.config.tensors;
         states.iter().try_for_each(|state| check_arrays(state, "", tensors))?;
+        let saved = first.setting("exchange")?.to_owned();
+        // The exchange of the step at which the state was saved.
+        let of_state = self.exchanges().find(|exchange| exchange.to_string() == saved);
+        let changed = of_state.map(|exchange| self.change(exchange)).transpose()?;
+        let restored = self.restore_saved(&ranks, states, workers);
+        if let (Err(_), Some(before)) = (&restored, changed) {
+            self.put_back(before);
+        }
+        restored
+    }
+
+    /// Restores checked states of `workers` ranks.
+    fn restore_saved(
+        &mut self,
+        ranks: &[u64],
+        mut states: Vec<State>,
+        workers: usize,
+    ) -> Result<()> {
+        let first = &states[0];
         let (rank, size) = (self.transport.rank(), self.transport.size());
-        let exchange = self.config.exchange.to_string();
+        let exchange = self.exchange.to_string();
         let same = workers == size && first.setting("exchange")? == exchange;
         let own = ranks.binary_search(&(rank as u64)).ok().filter(|_| same);
         let complete = ranks.iter().take(workers).copied().eq(0..workers as u64);
@@ -100,7 +119,7 @@ impl Reducer {
         let state = match own {
             Some(at) => states.swap_remove(at),
             None if complete || alike => self.reshard(&states[..workers.min(states.len())]),
-            None => return self.refuse_incomplete(first, &ranks),
+            None => return self.refuse_incomplete(first, ranks),
         };
         self.restore_from(&state)
     }
@@ -114,7 +133,7 @@ impl Reducer {
         let (workers, saved) = (first.number("workers")? as usize, first.setting("exchange")?);
         let came = ranks.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
         let came = format!("of rank{} {came}", if ranks.len() == 1 { "" } else { "s" });
-        let exchange = self.config.exchange.to_string();
+        let exchange = self.exchange.to_string();
         if workers == size && saved == exchange {
             return refuse(format!(
                 "the state is {came}, but rank {rank} needs its own state: save one file for each rank, or the states \
@@ -149,7 +168,7 @@ impl Reducer {
     pub fn adopt(&mut self, state: &State) -> Result<()> {
         self.alive()?;
         let saved = state.setting("exchange")?;
-        for exchange in [saved, &self.config.exchange.to_string()] {
+        for exchange in self.exchanges().map(|own| own.to_string()).chain([saved.to_owned()]) {
             if exchange != Exchange::AllGather.to_string() {
                 return refuse(format!(
                     "with '{exchange}', a rank's state depends on the other ranks of its group; use all-gather"

@@ -49,6 +49,12 @@ impl Schedule {
         std::iter::once(&self.first).chain(self.later.iter().map(|(_, spec)| spec))
     }
 
+    /// The schedule of the steps from `from` on and below `until`, with the same numbers of steps.
+    pub(crate) fn between(&self, from: u64, until: u64) -> Self {
+        let later = self.later.iter().filter(|(step, _)| (from + 1..until).contains(step));
+        Self { first: self.at(from).clone(), later: later.cloned().collect() }
+    }
+
     /// The number of the compressor of a step, from 0.
     pub(crate) fn stage_at(&self, step: u64) -> usize {
         self.later.iter().take_while(|(from, _)| *from <= step).count()

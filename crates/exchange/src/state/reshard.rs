@@ -50,6 +50,17 @@ pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) ->
 /// # Panics
 /// If there are no states.
 pub fn reshard(states: &[State], rank: usize, workers: usize) -> State {
+    redistribute(states, states.len(), rank, workers)
+}
+
+/// One rank's state among `workers` ranks, with slices put together as [`reshard`] does. The mean
+/// over the ranks of the values that are still to be sent stays the same.
+pub(crate) fn join(state: &State, workers: usize) -> State {
+    redistribute(std::slice::from_ref(state), workers, 0, workers)
+}
+
+/// As [`reshard`], for states that ranks among `before` ranks saved.
+fn redistribute(states: &[State], before: usize, rank: usize, workers: usize) -> State {
     let mut own = states[rank % states.len()].clone();
     let specs: BTreeMap<String, String> = states.iter().rev().flat_map(specs_of_whole).collect();
     let is_spec = |key: &str| {
@@ -66,9 +77,9 @@ pub fn reshard(states: &[State], rank: usize, workers: usize) -> State {
         spec.is_some_and(|spec| spec.sends_changes())
     };
     for state in states.iter().skip(rank).step_by(workers) {
-        add_whole(state, states.len() as f32, &estimates, &mut sums);
+        add_whole(state, before as f32, &estimates, &mut sums);
     }
-    let factor = workers as f32 / states.len() as f32;
+    let factor = workers as f32 / before as f32;
     for (key, mut sum) in sums {
         sum.iter_mut().for_each(|value| *value *= factor);
         own.set_floats(&key, sum);

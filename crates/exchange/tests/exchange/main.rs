@@ -23,5 +23,7 @@ mod rules;
 mod schedules;
 mod setup;
 mod shards;
+mod sixteen_bits;
+mod stages;
 mod throttle;
 mod votes;

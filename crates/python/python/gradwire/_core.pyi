@@ -62,7 +62,6 @@ class Codec:
 class Reducer:
     rank: int
     size: int
-    exchange: str
     spec: str
     deadline: float
     stages: List[Tuple[int, int]]
@@ -73,7 +72,7 @@ class Reducer:
     def __init__(
         self,
         channel: Any,
-        tensors: Sequence[Tuple[str, Sequence[int]]],
+        tensors: Sequence[Tuple[str, Sequence[int], str]],
         spec: str,
         *,
         rules: Sequence[str],
@@ -87,6 +86,7 @@ class Reducer:
         steps: Optional[int],
         threads: int,
     ) -> None: ...
+    def exchange_at(self, step: int) -> str: ...
     def tensor_group(self, names: Sequence[str]) -> int: ...
     def average(
         self,
@@ -96,10 +96,13 @@ class Reducer:
         done: Optional[Callable[[], Any]] = None,
         *,
         scale: float = 1.0,
-        ready: Optional[Callable[[], Any]] = None,
+        ready: Optional[Callable[[], Optional[float]]] = None,
     ) -> None: ...
-    def average_device(self, tensor_group: int, step: int, elements: int, device: Any, done: Callable[[], Any]) -> None: ...
+    def average_device(
+        self, tensor_group: int, step: int, elements: int, element_type: str, device: Any, done: Callable[[], Any]
+    ) -> None: ...
     def specs(self, step: int) -> List[str]: ...
+    def message_specs(self, step: int) -> List[str]: ...
     def array(self, name: str, kind: str) -> Optional[bytes]: ...
     def set_array(self, name: str, kind: str, values: Optional[Buffer]) -> None: ...
     def wait(self) -> None: ...

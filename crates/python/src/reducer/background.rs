@@ -198,10 +198,22 @@ impl Drop for Background {
 }
 
 /// Calls back into Python.
-pub(super) fn call(callable: Option<Py<PyAny>>) -> Result<(), Failure> {
-    let Some(callable) = callable else { return Ok(()) };
+fn call(callable: Option<Py<PyAny>>) -> Result<(), Failure> {
+    called(callable, |_, _| Ok(()))
+}
+
+/// Calls back into Python, which may answer with a number.
+pub(super) fn ask(callable: Option<Py<PyAny>>) -> Result<Option<f32>, Failure> {
+    called(callable, |py, answer| answer.extract::<Option<f32>>(py))
+}
+
+fn called<R: Default>(
+    callable: Option<Py<PyAny>>,
+    read: impl FnOnce(Python<'_>, Py<PyAny>) -> PyResult<R>,
+) -> Result<R, Failure> {
+    let Some(callable) = callable else { return Ok(R::default()) };
     let called = Python::try_attach(|py| {
-        let called = callable.call0(py).map(drop);
+        let called = callable.call0(py).and_then(|answer| read(py, answer));
         called.map_err(|error| Failure::config(format!("a callback failed: {error}")))
     });
     called.unwrap_or_else(|| Err(Failure::config("the interpreter is ending")))

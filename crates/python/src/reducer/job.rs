@@ -17,36 +17,18 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn run(&mut self, reducer: &mut Reducer) -> Result<Outcome, Failure> {
-        let group = reducer.group_of(&self.names)?;
+        let group = reducer.group_of_type(&self.names, self.tensor.dtype())?;
         let scale = self.scale;
-        let divide = |values: &mut [f32]| {
-            if scale != 1.0 {
-                values.iter_mut().for_each(|value| *value /= scale);
-            }
-        };
-        let multiply = |values: &mut [f32]| {
-            if scale != 1.0 {
-                values.iter_mut().for_each(|value| *value *= scale);
-            }
-        };
         if let Some(values) = self.tensor.as_f32() {
-            divide(values);
-            let outcome = reducer.average(group, self.step, values);
-            multiply(values);
-            return Ok(outcome?);
+            return Ok(reducer.average_scaled(group, self.step, values, scale)?);
         }
         let tensor = std::cell::RefCell::new(&mut self.tensor);
         let outcome = reducer.average_converted(
             group,
             self.step,
-            |wide| {
-                tensor.borrow().read(wide);
-                divide(wide);
-            },
-            |wide| {
-                multiply(wide);
-                tensor.borrow_mut().write(wide);
-            },
+            scale,
+            |wide| tensor.borrow().read(wide),
+            |wide| tensor.borrow_mut().write(wide),
         );
         Ok(outcome?)
     }

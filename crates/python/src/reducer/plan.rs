@@ -3,18 +3,19 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use gradwire::{Encoder, Floats, Rng, Spec, Tensor};
+use gradwire::{Dtype, Encoder, Floats, Rng, Spec, Tensor};
 use gradwire_exchange::{Reducer, Result};
 
 /// A tensor's name, number of elements and compressor, the expected bytes of a message, and the
 /// bytes of its last messages.
 pub(super) type Plan = (String, usize, String, f64, usize);
 
-/// How the tensors of a reducer are sent at a step, in the order of the model.
-pub(super) fn plan(reducer: &Reducer, step: u64) -> Result<Vec<Plan>> {
-    let tensors = reducer.tensors().iter().enumerate().map(|(at, tensor)| {
+/// How the tensors of a reducer, with gradients of these element types, are sent at a step, in the
+/// order of the model.
+pub(super) fn plan(reducer: &Reducer, dtypes: &[Dtype], step: u64) -> Result<Vec<Plan>> {
+    let tensors = reducer.tensors().iter().zip(dtypes).enumerate().map(|(at, (tensor, &dtype))| {
         let (spec, elements) = (reducer.spec_at(at, step), tensor.elements());
-        let expected = expected_bytes(spec, tensor, 1.0)?;
+        let expected = expected_bytes(&spec.for_elements(dtype), tensor, 1.0)?;
         let name = tensor.name().to_owned();
         Ok((name, elements, spec.to_string(), expected, reducer.message_bytes_of(at)))
     });
@@ -24,12 +25,12 @@ pub(super) fn plan(reducer: &Reducer, step: u64) -> Result<Vec<Plan>> {
 /// The fewest bytes that the messages of all tensors are expected to take at a step, for normally
 /// distributed values, large or small. A compressor with a threshold may send everything or
 /// nothing, depending on the size of the values, which is unknown.
-pub(super) fn fewest_bytes(reducer: &Reducer, step: u64) -> Result<f64> {
+pub(super) fn fewest_bytes(reducer: &Reducer, dtypes: &[Dtype], step: u64) -> Result<f64> {
     let mut known = HashMap::new();
-    let tensors = reducer.tensors().iter().enumerate();
+    let tensors = reducer.tensors().iter().zip(dtypes).enumerate();
     tensors
-        .map(|(at, tensor)| {
-            let spec = reducer.spec_at(at, step);
+        .map(|(at, (tensor, &dtype))| {
+            let spec = &reducer.spec_at(at, step).for_elements(dtype);
             // Models repeat layers of the same shape.
             match known.entry((spec.to_string(), tensor.shape().to_vec())) {
                 Entry::Occupied(known) => Ok(*known.get()),

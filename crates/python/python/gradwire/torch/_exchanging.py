@@ -57,7 +57,7 @@ class Exchanging:
         / 2 to compare with an all-reduce. Call it between two steps.
         """
         plan = [TensorPlan(*one) for one in self._plan()]
-        return Description(self._reducer.exchange, self._reducer.size, self._step, self._compressed_on, plan)
+        return Description(self._reducer.exchange_at(self._step), self._reducer.size, self._step, self._compressed_on, plan)
 
     def _plan(self) -> List[Tuple[str, int, str, float, int]]:
         plan: List[Tuple[str, int, str, float, int]] = self._reducer.plan(self._step)
@@ -70,7 +70,7 @@ class Exchanging:
 
     def __repr__(self) -> str:
         reducer = self._reducer
-        return f"<{type(self).__name__} {self._spec} by {reducer.exchange} over {reducer.size} ranks, step {self._step}>"
+        return f"<{type(self).__name__} {self._spec} by {reducer.exchange_at(self._step)} over {reducer.size} ranks, step {self._step}>"
 
     def scalars(self, prefix: str = "gradwire/") -> Iterator[Tuple[str, float, int]]:
         """The statistics of the last step or round as arguments of ``SummaryWriter.add_scalar``:

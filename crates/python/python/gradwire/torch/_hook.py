@@ -29,7 +29,7 @@ from ._options import Options, Rules, check_given
 from ._staging import Scale, Staging, joined
 from ._states import Layout, layout_of
 from ._tensors import as_reals, plain, trainable
-from ._traffic import warn_of_more
+from ._traffic import Plain, bytes_of, warn_of_more
 
 
 class Hook(Handle):
@@ -118,8 +118,7 @@ class Hook(Handle):
         except BaseException:
             self.close()
             raise
-        uncompressed = sum(parameter.numel() * parameter.element_size() for parameter in self._parameters)
-        warn_of_more(self._reducer, uncompressed, "the gradients", stacklevel=5)
+        warn_of_more(self._reducer, Plain(bytes_of(named), "the gradients"), stacklevel=5)
 
     def _refuse_votes(self, reason: str) -> None:
         """Refuses compressors that average by votes, because a zero would count like any other

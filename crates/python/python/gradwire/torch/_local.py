@@ -33,7 +33,7 @@ from ._replica import Replica
 from ._rounds import Rounds, lengths_of
 from ._states import State
 from ._tensors import Named, trainable
-from ._traffic import warn_of_more
+from ._traffic import Plain, warn_of_more
 
 
 class LocalSteps(Exchanging, OptimizerProxy):
@@ -200,6 +200,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
         membership = Membership(lighthouse, options.min_workers or 1, deadline)
         settings = {**options.compared(), "outer": settings_of(self._replica.outer)}
         self._elastic = Elastic(self._replica, membership, fingerprint(model, settings), deadline)
+        self._warn_of_more(stacklevel=6)
 
     def _connect(self, model: torch.nn.Module, process_group: Optional[Any], options: LocalOptions) -> None:
         """Connects the ranks of a group, which all start from the model of the first, with the same
@@ -217,7 +218,12 @@ class LocalSteps(Exchanging, OptimizerProxy):
             self.close()
             raise
         self._replica.start()
-        warn_of_more(self._replica.reducer, 4 * self._replica.common.numel(), "the changes of a round", stacklevel=5)
+        self._warn_of_more(stacklevel=6)
+
+    def _warn_of_more(self, stacklevel: int) -> None:
+        """Warns if a round sends more than an uncompressed round, whose changes are float32."""
+        plain = Plain(4 * self._replica.common.numel(), "the changes of a round")
+        warn_of_more(self._replica.reducer, plain, stacklevel, only_gathers=self._elastic is not None)
 
     @property
     def _reducer(self) -> _core.Reducer:

@@ -15,7 +15,7 @@ from .._arrays import whole_number
 from . import _exit
 from ._channel import Channel
 from ._deadlines import DEADLINE, LONGEST
-from ._tensors import Named, shape_of
+from ._tensors import Named, element_type, shape_of
 
 Rules = Union[Mapping[str, str], Sequence[str], None]
 Self = TypeVar("Self", bound="Options")
@@ -76,11 +76,12 @@ class Options:
             raise _core.ConfigError(f"{self.exchange} is for models that fully_shard has sharded, not for replicas; {remedy}")
 
     def reducer(self, named: Iterable[Named], channel: Channel) -> _core.Reducer:
-        """Creates a reducer for some parameters over the ranks of a channel."""
+        """Creates a reducer for some parameters over the ranks of a channel. Their types are those of
+        the values that it averages."""
         self.check()
         created = _core.Reducer(
             channel,
-            [(name, shape_of(parameter)) for name, parameter in named],
+            [(name, shape_of(parameter), element_type(parameter)) for name, parameter in named],
             self.compressor,
             rules=rules_of(self.rules),
             exchange=self.exchange,

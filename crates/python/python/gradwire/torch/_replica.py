@@ -90,7 +90,9 @@ class Replica:
     def connect(self, channel: Channel) -> _core.Reducer:
         """Averages over the channel's ranks from now on, with an empty residual; returns the
         reducer."""
-        self.reducer = self._options.reducer(self._named, channel)
+        # A change is not a number of the parameter's type, even if both parameters are.
+        changes = [(name, torch.empty(shape_of(one), dtype=torch.float32, device="meta")) for name, one in self._named]
+        self.reducer = self._options.reducer(changes, channel)
         self._messages = [list(self._split(places)) for places in self._places]
         return self.reducer
 

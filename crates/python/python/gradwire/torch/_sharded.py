@@ -96,12 +96,13 @@ class Sharded(Handle):
         self._steps = Steps(units)
         self._same = SameGradients(self._reducer, units)
 
-    def gather(self, named: List[Named], options: Options, group: Any) -> None:
-        """Compresses the parameters that the ranks of ``group`` gather."""
+    def gather(self, named: List[Named], options: Options, group: Any) -> _core.Reducer:
+        """Compresses the parameters that the ranks of ``group`` gather; returns the reducer."""
         reducer, private = connect(group, partial(options.reducer_of_gradients, named), options.deadline, _CALLER)
         self._parameters = _UnitExchange(reducer)
         self._release_parameters = weakref.finalize(self, release, reducer, private)
         self._release_parameters.atexit = False
+        return reducer
 
     def install(self, unit: Unit, attribute: str, communication: Any) -> None:
         """Puts a communication in the place of FSDP2's own, until the handle is closed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from threading import RLock
-from typing import Any, Callable, ContextManager, Dict, List, Tuple, Union
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Tuple, Union
 
 import torch
 from torch.futures import Future, collect_all
@@ -148,31 +148,38 @@ class Staging:
 
     def stage(
         self, number: Tuple[int, int], tensor: torch.Tensor, scale: Scale
-    ) -> Tuple[Future, torch.Tensor, Callable[[], None], Callable[[], None]]:
-        """Starts to copy a bucket, or its part in one message, divided by ``scale``, to main
-        memory.
+    ) -> Tuple[Future, torch.Tensor, Callable[[], None], Callable[[], Optional[float]]]:
+        """Starts to copy a bucket, or its part in one message, to main memory. Values of float32 are
+        divided by ``scale``; the averaging thread divides values of 16 bits.
 
         Returns the bucket's future, its values in main memory, a function to call when they have
-        been averaged, and a function to call before they are read.
+        been averaged, and a function to call before they are read, which returns the scale that the
+        values have, if they have one.
         """
+        narrow = tensor.dtype != torch.float32
         # The other stream does not use the bucket before the averaging thread has waited for the
         # copy.
-        divided = unscaled(tensor, scale, self._up, self._down)
+        divided = unscaled(tensor, 1.0 if narrow else scale, self._up, self._down)
         with self._up.entered():
             pinned = self._pinned.setdefault(number, Pinned(self._device))
             host = pinned.of(divided.numel() * divided.element_size()).view(divided.dtype)
             host.copy_(divided, non_blocking=True)
+            left = scale
+            if narrow and isinstance(scale, torch.Tensor):
+                self._up.record_stream(scale)
+                left = scale.to("cpu", non_blocking=True)
         copied = self._up.waiter()
         future = future_of(self._device)
 
-        def ready() -> None:
+        def ready() -> Optional[float]:
             use(self._device)
             copied()
+            return float(left) if narrow else None
 
         def done() -> None:
             # The future records the current stream, so its waiters also wait for this copy.
             with self._down.entered():
-                if is_one(scale):
+                if narrow or is_one(scale):
                     tensor.copy_(host, non_blocking=True)
                 else:
                     write(host.to(self._device, non_blocking=True), scale, tensor)

@@ -45,6 +45,13 @@ def as_reals(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
+def element_type(tensor: torch.Tensor) -> str:
+    """The name of the type of the floats that are sent for a tensor: ``"float32"`` unless they have
+    16 bits."""
+    dtype = tensor.real.dtype
+    return str(dtype).replace("torch.", "") if dtype in (torch.float16, torch.bfloat16) else "float32"
+
+
 def shape_of(parameter: torch.Tensor) -> Tuple[int, ...]:
     """The shape of the floats that are sent for a parameter. Complex numbers are pairs in the last
     dimension."""

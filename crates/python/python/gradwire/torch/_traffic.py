@@ -3,33 +3,68 @@
 from __future__ import annotations
 
 import warnings
+from typing import Iterable, NamedTuple
 
 from .. import _core
+from ._tensors import Named
 
 # No warning for ratios up to this one, because the message sizes are only expected values.
 _MARGIN = 1.05
 
 
-def warn_of_more(reducer: _core.Reducer, plain_bytes: int, what: str, stacklevel: int) -> None:
-    """Warns on rank 0, with the remedy, if ``what`` takes more bytes than an uncompressed
-    all-reduce of its ``plain_bytes``.
+class Plain(NamedTuple):
+    """The uncompressed exchange that is the measure of traffic."""
+
+    # The size of what is exchanged, in the types in which PyTorch exchanges it.
+    size: int
+    what: str
+    collective: str = "all-reduce"
+    # What to use instead of a compressor that sends more.
+    remedy: str = "use a compressor that sends less, such as eden"
+
+
+class _Stage(NamedTuple):
+    """A stage of a schedule."""
+
+    first: int
+    exchange: str
+    # The size of one rank's messages, and the bytes that it sends, as a part of the plain exchange.
+    size: float
+    sent: float
+
+
+def bytes_of(named: Iterable[Named]) -> int:
+    """The size of all tensors."""
+    return sum(tensor.numel() * tensor.element_size() for _, tensor in named)
+
+
+def warn_of_more(reducer: _core.Reducer, plain: Plain, stacklevel: int, *, only_gathers: bool = False) -> None:
+    """Warns on rank 0, with the remedy, if an exchange sends more bytes than the plain one.
 
     Over n ranks, each rank sends in an all-reduce 2 (n - 1) / n times the size of the gradients. In
     an all-gather it sends n - 1 times the size of its message, in a scatter-reduce 2 (n - 1) / n
-    times. Of several stages, the warning names the one that sends most.
+    times. The exchanges of shards send what the plain ones send, in compressed form. Of several
+    stages, the warning names the one that sends most. ``only_gathers`` says that the exchange must
+    be an all-gather.
     """
     if reducer.rank > 0 or reducer.size < 2:
         return
-    each = reducer.size / 2 if reducer.exchange == "all-gather" else 1.0
-    first, size = max(((step, reducer.fewest_bytes(step) / max(plain_bytes, 1)) for step, _ in reducer.stages), key=lambda stage: stage[1])
-    if each * size <= _MARGIN:
+    stages = [_stage(reducer, step, plain.size) for step, _ in reducer.stages]
+    worst = max(stages, key=lambda stage: stage.sent)
+    if worst.sent <= _MARGIN:
         return
-    later = [step for step, _ in reducer.stages if step > first]
-    steps = f" in its steps {first} to {later[0] - 1}" if later else f" from step {first} on" if first else ""
-    remedy = f"exchange='scatter-reduce' sends {size:.2g} times as many" if size <= _MARGIN else "use a compressor that sends less, such as bf16"
+    later = [stage.first for stage in stages if stage.first > worst.first]
+    steps = f" in its steps {worst.first} to {later[0] - 1}" if later else f" from step {worst.first} on" if worst.first else ""
+    may_change = worst.exchange == "all-gather" and not only_gathers and worst.size <= _MARGIN
+    remedy = f"exchange='scatter-reduce' sends {worst.size:.2g} times as many" if may_change else plain.remedy
     warnings.warn(
-        f"'{reducer.spec}' by {reducer.exchange} over {reducer.size} ranks sends about {each * size:.2g} times the bytes of an uncompressed "
-        f"all-reduce of {what}{steps}; {remedy}",
+        f"'{reducer.spec}' by {worst.exchange} over {reducer.size} ranks sends about {worst.sent:.2g} times the bytes of an uncompressed "
+        f"{plain.collective} of {plain.what}{steps}; {remedy}",
         RuntimeWarning,
         stacklevel=stacklevel,
     )
+
+
+def _stage(reducer: _core.Reducer, first: int, plain_bytes: int) -> _Stage:
+    exchange, size = reducer.exchange_at(first), reducer.fewest_bytes(first) / max(plain_bytes, 1)
+    return _Stage(first, exchange, size, size * (reducer.size / 2 if exchange == "all-gather" else 1.0))

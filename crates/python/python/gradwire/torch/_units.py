@@ -83,6 +83,21 @@ class Unit:
         return bool(getattr(self.param_group, "reduce_scatter_unused_params", False))
 
     @property
+    def reduced_types(self) -> List[torch.dtype]:
+        """The type in which FSDP2 reduces the gradient of each parameter."""
+        return [policy.reduce_dtype or one.dtype for policy, one in zip(self._policies, self.parameters)]
+
+    @property
+    def gathered_types(self) -> List[torch.dtype]:
+        """The type in which FSDP2 gathers each parameter."""
+        return [policy.param_dtype or one.dtype for policy, one in zip(self._policies, self.parameters)]
+
+    @property
+    def _policies(self) -> List[Any]:
+        """The mixed precision of each parameter. Early versions of PyTorch keep it in the group."""
+        return [getattr(of, "mp_policy", None) or self.param_group.mp_policy for of in self.param_group.fsdp_params]
+
+    @property
     def factor(self) -> Optional[float]:
         """The factor from ``set_gradient_divide_factor``."""
         factor: Optional[float] = getattr(self.param_group, "gradient_divide_factor", None)
@@ -214,10 +229,12 @@ def check_gathering(units: List[Unit]) -> None:
             )
 
 
-def whole(units: List[Unit]) -> List[Named]:
-    """The names of all parameters, each with a tensor without memory that has the whole shape in
-    which ranks exchange it."""
-    return [(name, torch.empty(shape, device="meta")) for unit in units for name, shape in zip(unit.names, _shapes(unit))]
+def whole(units: List[Unit], gathered: bool = False) -> List[Named]:
+    """The names of all parameters, each with a tensor without memory that has the whole shape, and
+    the type, in which ranks reduce its gradient, or in which its shards are ``gathered``."""
+    types = [dtype for unit in units for dtype in (unit.gathered_types if gathered else unit.reduced_types)]
+    named = [(name, shape) for unit in units for name, shape in zip(unit.names, _shapes(unit))]
+    return [(name, torch.empty(shape, dtype=dtype, device="meta")) for (name, shape), dtype in zip(named, types)]
 
 
 def _shapes(unit: Unit) -> Iterator[Sequence[int]]:
@@ -237,7 +254,7 @@ def _shapes(unit: Unit) -> Iterator[Sequence[int]]:
 def shards(units: List[Unit]) -> List[Named]:
     """The names of all parameters, each with a tensor without memory that has the shape of the
     padded shard that ranks exchange."""
-    named = [(name, one.dtype, size) for unit in units for name, one, size in zip(unit.names, unit.parameters, unit.padded)]
+    named = [(name, dtype, size) for unit in units for name, dtype, size in zip(unit.names, unit.reduced_types, unit.padded)]
     return [(name, torch.empty(size, dtype=dtype, device="meta")) for name, dtype, size in named]
 
 

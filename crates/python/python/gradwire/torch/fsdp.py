@@ -23,7 +23,7 @@ from ._names import selected
 from ._options import Options, Rules, check_given
 from ._sharded import AllGather, AllReduce, ReduceScatter, Sharded, check_free, check_zeros
 from ._timed_gather import TimedAllGather
-from ._traffic import warn_of_more
+from ._traffic import Plain, bytes_of, warn_of_more
 
 __all__ = ["Handle", "register"]
 
@@ -127,9 +127,11 @@ def register(
     handle._has_replicas = replicas is not None or _units.replicas(units) > 1
     handle._compare({"parameters": parameters, "scaler": "none" if scaler is None else "GradScaler"})
     if parameters is not None:
-        named = _units.whole(gathered)
+        named = _units.whole(gathered, gathered=True)
         of_parameters = replace(options, compressor=parameters, rules=None, exchange="gather-shards", on_nonfinite="error")
-        handle.gather(named, selected(model, dict(named), of_parameters), shards)
+        reducer = handle.gather(named, selected(model, dict(named), of_parameters), shards)
+        plain = Plain(bytes_of(named), "the parameters", "all-gather", "use one that sends less, such as int8")
+        warn_of_more(reducer, plain, stacklevel=3)
     _install(handle, units, gathered, averages_shards=replicas is None)
     return handle
 
@@ -140,10 +142,14 @@ def _handle(units: List[_units.Unit], options: Options, replicas: Optional[Any],
         # Replicas average their reduced gradients; with equal random draws, their errors would not
         # cancel.
         seed = whole_number("seed", options.seed) + ((_units.replica_rank(units) or 0) << 32)
-        return Sharded(units, _units.whole(units), replace(options, exchange="reduce-scatter", seed=seed), shards, scaler)
-    handle = Sharded(units, _units.shards(units), options, _units.replica_group(replicas, units), scaler)
+        named = _units.whole(units)
+        handle = Sharded(units, named, replace(options, exchange="reduce-scatter", seed=seed), shards, scaler)
+        warn_of_more(handle._reducer, Plain(bytes_of(named), "the gradients", "reduce-scatter"), stacklevel=4)
+        return handle
+    named = _units.shards(units)
+    handle = Sharded(units, named, options, _units.replica_group(replicas, units), scaler)
     handle._compare({"the shard that a rank of replicas holds": shards.rank()})
-    warn_of_more(handle._reducer, 4 * sum(shard.numel() for _, shard in _units.shards(units)), "the gradients", stacklevel=4)
+    warn_of_more(handle._reducer, Plain(bytes_of(named), "the gradients"), stacklevel=4)
     return handle
 
 

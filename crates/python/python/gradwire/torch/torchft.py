@@ -24,6 +24,7 @@ from ._checks import check_gradients
 from ._names import selected
 from ._options import Options, Rules, suggestion
 from ._tensors import as_reals, trainable
+from ._traffic import Plain, bytes_of, warn_of_more
 
 __all__ = ["DistributedDataParallel", "ProcessGroupGloo"]
 
@@ -196,6 +197,7 @@ class _Compression:
     def __init__(self, manager: torchft.Manager, module: torch.nn.Module, options: Options) -> None:
         named = trainable(module)
         self._names = {id(parameter): name for name, parameter in named}
+        self._plain: Optional[Plain] = Plain(bytes_of(named), "the gradients")
         self._make = partial(selected(module, dict(named), options).reducer_of_gradients, named)
         self._manager, self._deadline = manager, timedelta(seconds=options.deadline)
         # Finds wrong arguments here: later the Manager would mistake one for the fault of a
@@ -240,6 +242,10 @@ class _Compression:
         if self._reducer is not None:
             self._reducer.close()
         self._reducer, self._channel = self._make(channel), channel
+        if self._plain is not None and self._reducer.size > 1:
+            # Once, in the first quorum of several replicas.
+            warn_of_more(self._reducer, self._plain, stacklevel=3, only_gathers=True)
+            self._plain = None
         if residuals is not None:
             self._reducer.adopt(residuals)
         self._residuals = None

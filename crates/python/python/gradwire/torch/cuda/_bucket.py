@@ -6,12 +6,12 @@ See ``_exchange`` for the streams.
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch.futures import Future
 
-from .._staging import Pinned, Scale, unscaled, use, write
+from .._staging import Pinned, Scale, is_one, unscaled, use, write
 from ._batch import Batch, Slot
 from ._forms import Encoded, Forms
 from ._kernel import Dense, Kernel
@@ -39,23 +39,35 @@ class Failed:
         future.set_result(self._tensor)
 
 
+class Sent(NamedTuple):
+    """How a tensor is sent."""
+
+    # The compressor of its messages.
+    spec: str
+    # Whether messages are the gradients themselves, in 16 bits, with the factor of a scaler.
+    keeps_scale: bool
+
+
 class Part:
-    """The tensors of a bucket that have the same compressor. ``places`` are their numbers in the
+    """The tensors of a bucket that are sent in the same way. ``places`` are their numbers in the
     bucket."""
 
-    def __init__(self, kernel: Kernel, memory: Memory, batch: Batch, places: List[int]) -> None:
+    def __init__(self, kernel: Kernel, memory: Memory, batch: Batch, places: List[int], keeps_scale: bool) -> None:
         self.kernel, self.memory, self.batch, self.places = kernel, memory, batch, places
+        self.keeps_scale = keeps_scale
         self.arrays: Arrays = {}
         self.clear()
 
     def clear(self) -> None:
         """Frees the values of one step."""
+        # The values of the whole bucket.
+        self.values = torch.empty(0)
         self.source: Optional[Source] = None
         self.finish: Optional[Callable[[], Encoded]] = None
 
     def start(self, values: torch.Tensor, arrays: Arrays, step: int) -> None:
         """Launches the compression of a bucket's values."""
-        self.arrays = arrays
+        self.values, self.arrays = values, arrays
         self.source = self.memory.source(self.batch, values, arrays)
         self.finish = self.kernel.start(self.batch, self.source, step)
 
@@ -84,10 +96,10 @@ class Bucket:
     and at last ``done``.
     """
 
-    def __init__(self, resources: Resources, slots: List[Slot], specs: List[str]) -> None:
+    def __init__(self, resources: Resources, slots: List[Slot], sent: List[Sent]) -> None:
         self._resources = resources
         self._slots = slots
-        self._parts = [self._part(spec, specs) for spec in dict.fromkeys(specs)]
+        self._parts = [self._part(one, sent) for one in dict.fromkeys(sent)]
         # Whether every message has the same length, and so the same place, at every step.
         self._fixed = all(isinstance(part.kernel, Dense) for part in self._parts)
         self._out = Pinned(resources.device)
@@ -96,17 +108,18 @@ class Bucket:
         self._scale: Scale = 1.0
         self._clear()
 
-    def _part(self, spec: str, specs: List[str]) -> Part:
-        """The tensors that have the compressor ``spec``."""
-        places = [place for place, other in enumerate(specs) if other == spec]
-        found = kernel_and_memory(self._resources.config(spec))
-        assert found is not None, spec
-        return Part(*found, Batch([self._slots[place] for place in places], self._resources.device), places)
+    def _part(self, one: Sent, sent: List[Sent]) -> Part:
+        """The tensors that are sent like ``one``."""
+        places = [place for place, other in enumerate(sent) if other == one]
+        found = kernel_and_memory(self._resources.config(one.spec))
+        assert found is not None, one.spec
+        batch = Batch([self._slots[place] for place in places], self._resources.device)
+        return Part(*found, batch, places, one.keeps_scale)
 
     def _clear(self) -> None:
         """Frees the values of one step until the next one."""
-        # The bucket of DistributedDataParallel, and its values without the factor of a scaler.
-        self._tensor = self._values = torch.empty(0)
+        # The bucket of DistributedDataParallel.
+        self._tensor = torch.empty(0)
         # The sums so far; ``None`` before the first message.
         self._means: Optional[torch.Tensor] = None
         self._received = torch.empty(0)
@@ -120,11 +133,11 @@ class Bucket:
         self._tensor, self.step, self._scale = tensor, step, scale
         self._means = None
         # The other stream does not use the bucket before the host has waited for the forms.
-        self._values = unscaled(tensor, scale, resources.compress, resources.down)
+        values = unscaled(tensor, scale, resources.compress, resources.down)
         with resources.compress.entered():
             resources.begin(step)
             for part in self._parts:
-                part.start(self._values, {kind: resources.kept.array(kind) for kind in part.memory.kept}, step)
+                part.start(tensor if part.keeps_scale else values, {kind: resources.kept.array(kind) for kind in part.memory.kept}, step)
             self._compressed = resources.compress.record_event()
 
     def forms(self) -> Tuple[int, Ranges, Optional[Tuple[int, int, float]]]:
@@ -170,8 +183,8 @@ class Bucket:
             found += [(part.places[tensor], tensor, part) for tensor in bad]
         place, tensor, part = min(found, key=lambda one: one[0])
         slot = self._slots[place]
-        values = self._values[slot.start : slot.start + slot.elements].float()
-        corrected = part.memory.corrected(part.batch, tensor, self._values, part.arrays)
+        values = part.values[slot.start : slot.start + slot.elements].float()
+        corrected = part.memory.corrected(part.batch, tensor, part.values, part.arrays)
         index = int((~torch.isfinite(corrected)).nonzero()[0])
         value = values[index] if not torch.isfinite(values[index]) else corrected[index]
         return place, index, float(value)
@@ -248,6 +261,15 @@ class Bucket:
             return self._tensor.zero_()
         return torch.zeros_like(self._tensor, dtype=torch.float32)
 
+    def _multiplied(self, means: torch.Tensor) -> Scale:
+        """The factor that all means lack. If some have it, multiplies the others here."""
+        if is_one(self._scale) or not any(part.keeps_scale for part in self._parts):
+            return self._scale
+        slots = [slot for part in self._parts if not part.keeps_scale for slot in part.batch.slots]
+        if slots:
+            torch._foreach_mul_([means[slot.start : slot.start + slot.elements] for slot in slots], self._scale)
+        return 1.0
+
     def done(self, future: Future) -> None:
         """Writes the means to the bucket, if there are any, and completes its future."""
         try:
@@ -255,7 +277,7 @@ class Bucket:
                 if self._means is not None:
                     for part in self._parts:
                         part.kernel.aggregate(part.batch, self._means)
-                    write(self._means, self._scale, self._tensor)
+                    write(self._means, self._multiplied(self._means), self._tensor)
                 # A future of CUDA tensors records the current stream, so its waiters wait for these
                 # kernels.
                 future.set_result(self._tensor)

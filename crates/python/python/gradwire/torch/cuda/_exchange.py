@@ -20,8 +20,9 @@ from torch.futures import Future
 
 from ... import _core
 from .._staging import Scale, future_of
+from .._tensors import element_type
 from ._batch import Slot
-from ._bucket import Bucket, Failed
+from ._bucket import Bucket, Failed, Sent
 from ._resources import Resources
 
 
@@ -38,8 +39,8 @@ class DeviceExchange(Resources):
     ) -> None:
         super().__init__(reducer, tensors, device, seed, skip)
         self._shapes = dict(tensors)
-        # The compressors of the tensors, by the first step of each stage.
-        self._specs = {first: dict(zip(self._shapes, reducer.specs(first))) for first, _ in reducer.stages}
+        # How each tensor is sent, by the first step of each stage.
+        self._sent = {first: self._sent_at(first) for first, _ in reducer.stages}
         # By tensor group and stage.
         self._buckets: Dict[Tuple[int, int], Bucket] = {}
         self._step = -1
@@ -55,7 +56,7 @@ class DeviceExchange(Resources):
             bucket.start(tensor, step, scale)
         except Exception as error:
             bucket = Failed(error, tensor)
-        self.reducer.average_device(tensor_group, step, tensor.numel(), bucket, lambda: bucket.done(future))
+        self.reducer.average_device(tensor_group, step, tensor.numel(), element_type(tensor), bucket, lambda: bucket.done(future))
         return future
 
     def _bucket(self, tensor_group: int, step: int, names: Sequence[str]) -> Bucket:
@@ -66,9 +67,14 @@ class DeviceExchange(Resources):
             # DistributedDataParallel rebuilds its buckets after the first step, and the old ones
             # hold memory.
             self._buckets = {key: other for key, other in self._buckets.items() if other.step >= step}
-            specs = [self._specs[stage][name] for name in names]
-            bucket = self._buckets[tensor_group, stage] = Bucket(self, self._slots(names), specs)
+            sent = [self._sent[stage][name] for name in names]
+            bucket = self._buckets[tensor_group, stage] = Bucket(self, self._slots(names), sent)
         return bucket
+
+    def _sent_at(self, step: int) -> Dict[str, Sent]:
+        """How each tensor is sent at a step."""
+        specs, of_messages = self.reducer.specs(step), self.reducer.message_specs(step)
+        return {name: Sent(sent, keeps_scale=sent != spec) for name, spec, sent in zip(self._shapes, specs, of_messages)}
 
     def _slots(self, names: Sequence[str]) -> List[Slot]:
         """The places of tensors that follow each other in a bucket."""

@@ -12,7 +12,7 @@ from typing import Callable, List, Optional, Tuple
 
 import torch
 
-from ._batch import Batch, Slot
+from ._batch import Batch
 from ._forms import Encoded
 from ._kernel import Kernel
 from ._source import Source
@@ -48,12 +48,6 @@ class Rounds(Kernel):
         if source.residual is not None:
             correct(batch, source)
         return lambda: Encoded.empty(batch, [0] * len(batch.slots))
-
-    def values(self, source: Source, slot: Slot) -> torch.Tensor:
-        """The corrected gradient of a tensor, as float32."""
-        if source.residual is not None:
-            return source.residual[slot.kept : slot.kept + slot.elements]
-        return source.data[slot.start : slot.start + slot.elements].float()
 
     def contribute(self, batch: Batch, source: Source, round: Round) -> None:
         """Computes the addends of the tensors that have this round."""

@@ -23,21 +23,22 @@ _PROBE = (9, 12)
 
 def reason_against(reducer: _core.Reducer) -> Optional[str]:
     """Why the compressors of a reducer cannot run on a device; ``None`` if they can."""
-    exchange, rounds = reducer.exchange, False
-    if exchange not in ("all-gather", "all-reduce"):
-        return (
-            f"ranks exchange by {exchange}, but kernels need exchange='all-gather', or 'all-reduce' with powersgd or gradzip"
-        )
+    useful = False
     for step, _ in reducer.stages:
+        exchange = reducer.exchange_at(step)
+        if exchange not in ("all-gather", "all-reduce"):
+            return (
+                f"ranks exchange by {exchange}, but kernels need exchange='all-gather', or 'all-reduce' with powersgd or gradzip"
+            )
         for spec in sorted(set(reducer.specs(step))):
             found = kernel_and_memory(Config.of(spec))
             if found is None:
                 return f"there is no kernel for '{spec}'"
             kernel, _ = found
-            rounds |= isinstance(kernel, Rounds)
+            useful |= exchange == "all-gather" or isinstance(kernel, Rounds)
             if not _works(kernel, exchange):
                 return f"the kernel for '{spec}' does not work with {exchange}"
-    if exchange == "all-reduce" and not rounds:
+    if not useful:
         return "ranks exchange by all-reduce, but no compressor is a multi-round method"
     return None
 
@@ -57,8 +58,8 @@ def reason_against_device(reducer: _core.Reducer, device: torch.device, dtypes: 
     Each kernel compresses and adds a small tensor, which compiles the kernel. The sum is compared
     with the host's.
     """
-    specs = sorted({spec for step, _ in reducer.stages for spec in reducer.specs(step)})
-    for spec in specs:
+    specs = {spec for step, _ in reducer.stages for spec in (*reducer.specs(step), *reducer.message_specs(step))}
+    for spec in sorted(specs):
         for dtype in dtypes:
             try:
                 # Triton launches on the current device, which may differ from this one.

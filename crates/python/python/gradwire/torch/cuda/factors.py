@@ -2,14 +2,15 @@
 
 The gradient ``C``, rows × columns, stays on the device. The host averages and orthonormalises
 factors, rank × (rows + columns) numbers. PyTorch computes the products with ``C``, because a rank's
-own addends may be summed in any order. The product of the averaged factors must have the same bits
+own addends may be summed in any order: one batched product for matrices of equal shape that lie at
+equal distances, as those of repeated layers do. The product of the averaged factors must have the same bits
 on all ranks, so its terms are added in the host's order, and each is rounded.
 """
 
 from __future__ import annotations
 
 from math import prod
-from typing import List, NamedTuple, Tuple
+from typing import List, NamedTuple, Sequence, Tuple
 
 import torch
 import triton
@@ -43,30 +44,59 @@ class Factored(Rounds):
         return (rows, columns) if smaller else (0, 0)
 
     def contribute(self, batch: Batch, source: Source, round: Round) -> None:
-        for at, slot in enumerate(batch.slots):
-            if round.places[at] is None:
-                continue
-            c, addend = self.values(source, slot), round.addend(at)
-            if self.dimensions(slot) == (0, 0):
-                addend.copy_(c)
-            else:
-                self._multiply(c.view(self.dimensions(slot)), round.number, round.form(at), addend)
+        present = [at for at, place in enumerate(round.places) if place is not None]
+        matrices = [at for at in present if self.dimensions(batch.slots[at]) != (0, 0)]
+        whole = [at for at in present if self.dimensions(batch.slots[at]) == (0, 0)]
+        if whole:
+            values, starts = _stored(batch, source)
+            parts = [values[starts[at] : starts[at] + batch.slots[at].elements] for at in whole]
+            torch._foreach_copy_([round.addend(at) for at in whole], parts)
+        for run in self._runs(batch, source, matrices):
+            self._multiply(self._matrices(batch, source, run), round, run)
 
-    def _multiply(self, c: torch.Tensor, number: int, form: torch.Tensor, addend: torch.Tensor) -> None:
-        """``C·Q`` in the first round, ``Cᵀ·P`` in the second; zeros if a number is too large."""
-        (rows, _), rank = c.shape, self.config.whole("rank")
-        limit, factors = form[0], form[1:].view(-1)
-        if number == 0:
-            c = c.T
-        elif factors.numel() > rank * rows:
+    def _runs(self, batch: Batch, source: Source, places: Sequence[int]) -> List[List[int]]:
+        """The places of matrices in runs of equal shape and equal distance, in the order of their
+        memory."""
+        _, starts = _stored(batch, source)
+        shapes = {at: self.dimensions(batch.slots[at]) for at in places}
+        runs: List[List[int]] = []
+        for at in sorted(places, key=lambda at: (shapes[at], starts[at])):
+            run = runs[-1] if runs else []
+            equal = bool(run) and shapes[run[0]] == shapes[at]
+            if equal and (len(run) == 1 or starts[at] - starts[run[-1]] == starts[run[1]] - starts[run[0]]):
+                run.append(at)
+            else:
+                runs.append([at])
+        return runs
+
+    def _matrices(self, batch: Batch, source: Source, run: Sequence[int]) -> torch.Tensor:
+        """The corrected gradients of a run, as float32: a number of matrices."""
+        values, starts = _stored(batch, source)
+        rows, columns = self.dimensions(batch.slots[run[0]])
+        distance = starts[run[1]] - starts[run[0]] if len(run) > 1 else rows * columns
+        first = values.storage_offset() + starts[run[0]]
+        return values.as_strided((len(run), rows, columns), (distance, columns, 1), first).float()
+
+    def _multiply(self, c: torch.Tensor, round: Round, run: Sequence[int]) -> None:
+        """``C·Q`` in the first round, ``Cᵀ·P`` in the second, for each matrix of a run; zeros for a
+        matrix with a number that is too large."""
+        (count, rows, _), rank = c.shape, self.config.whole("rank")
+        forms = torch.stack([round.form(at) for at in run])
+        limits, factors = forms[:, 0], forms[:, 1:]
+        if round.number == 0:
+            c = c.transpose(1, 2)
+        elif factors.shape[1] > rank * rows:
             # Skips ``P``; the factor to multiply by, ``Q``, follows it.
-            factors = factors[rank * rows :]
-        product = addend.view(rank, -1)
+            factors = factors[:, rank * rows :]
+        addends = [round.addend(at).view(rank, -1) for at in run]
         # The host determines the length of an addend, and ``dimensions`` must agree.
-        assert product.shape[1] == c.shape[1], f"an addend of {product.shape[1]} numbers for a matrix with {c.shape[1]}"
-        multiply(factors.view(rank, -1), c, product)
+        assert addends[0].shape[1] == c.shape[2], f"an addend of {addends[0].shape[1]} numbers for a matrix with {c.shape[2]}"
+        products = torch.empty((count, rank, c.shape[2]), dtype=torch.float32, device=c.device)
+        multiply(factors.reshape(count, rank, -1), c, products)
         # A comparison with NaN is false.
-        product.masked_fill_(~(product.abs().amax() <= limit), 0.0)
+        fits = products.abs().amax(dim=(1, 2)) <= limits
+        products.masked_fill_(~fits[:, None, None], 0.0)
+        torch._foreach_copy_(addends, list(products))
 
     def take_out(self, batch: Batch, source: Source, round: Round) -> None:
         if source.residual is None:
@@ -105,15 +135,23 @@ class Factored(Rounds):
         )
 
 
-def multiply(factor: torch.Tensor, matrix: torch.Tensor, out: torch.Tensor) -> None:
-    """``factor·matrix``, with 24-bit mantissas even if the program lets PyTorch use fewer bits
-    (TF32)."""
+def _stored(batch: Batch, source: Source) -> Tuple[torch.Tensor, List[int]]:
+    """The array with the corrected gradients of a batch, and the first element of each tensor."""
+    if source.residual is not None:
+        return source.residual, [slot.kept for slot in batch.slots]
+    return source.data, [slot.start for slot in batch.slots]
+
+
+def multiply(factors: torch.Tensor, matrices: torch.Tensor, out: torch.Tensor) -> None:
+    """``factors·matrices``, a batched product, with 24-bit mantissas even if the program lets PyTorch
+    use fewer bits (TF32)."""
     if _is_precise():
-        torch.mm(factor, matrix, out=out)
+        torch.bmm(factors, matrices, out=out)
         return
     # The setting holds for all threads. Products of a matrix and a vector do not depend on it.
-    for row, product in zip(factor, out):
-        torch.mv(matrix.T, row, out=product)
+    for factor, matrix, products in zip(factors, matrices, out):
+        for row, product in zip(factor, products):
+            torch.mv(matrix.T, row, out=product)
 
 
 def _is_precise() -> bool:

@@ -1,0 +1,66 @@
+//! Averages of gradients with the factor of a loss that is scaled up, and of values of another type.
+
+use gradwire::Dtype;
+
+use super::{Outcome, Reducer};
+use crate::Result;
+
+impl Reducer {
+    /// As [`average`](Self::average), for gradients times `scale`, the factor of a loss that is
+    /// scaled up. Compressors see the gradients without the factor, so residuals do not depend on
+    /// it; their means are multiplied by it. Tensors that `none` sends in the [element
+    /// type](Self::form_of) of the group keep the factor, because gradients without it may not be
+    /// numbers of this type.
+    ///
+    /// # Errors
+    /// As for [`average`](Self::average).
+    pub fn average_scaled(
+        &mut self,
+        group: usize,
+        step: u64,
+        values: &mut [f32],
+        scale: f32,
+    ) -> Result<Outcome> {
+        if scale == 1.0 {
+            return self.average(group, step, values);
+        }
+        self.each_scaled(group, step, values, |value| *value /= scale);
+        let outcome = self.average(group, step, values);
+        self.each_scaled(group, step, values, |value| *value *= scale);
+        outcome
+    }
+
+    /// Averages a group whose values have another type: `read` fills a buffer with them as `f32`,
+    /// and `write` receives the buffer with the means. The buffer is reused from call to call.
+    /// `scale` is as for [`average_scaled`](Self::average_scaled).
+    ///
+    /// # Errors
+    /// As for [`average`](Self::average); `write` is called also after an error.
+    pub fn average_converted(
+        &mut self,
+        group: usize,
+        step: u64,
+        scale: f32,
+        read: impl FnOnce(&mut Vec<f32>),
+        write: impl FnOnce(&mut [f32]),
+    ) -> Result<Outcome> {
+        let mut wide = std::mem::take(&mut self.wide);
+        read(&mut wide);
+        let outcome = self.average_scaled(group, step, &mut wide, scale);
+        write(&mut wide);
+        self.wide = wide;
+        outcome
+    }
+
+    /// Changes the values of a group whose compressors do not see the factor of the loss. Leaves
+    /// values that [`average`](Self::average) refuses.
+    fn each_scaled(&self, at: usize, step: u64, values: &mut [f32], change: impl Fn(&mut f32)) {
+        let Ok(group) = self.check_values(at, values) else { return };
+        self.collective.each_place(group, &mut |tensor, place| {
+            let spec = self.codecs.spec_at(group.indices[tensor], step);
+            if group.dtype == Dtype::F32 || !spec.sends_gradients() {
+                values[place].iter_mut().for_each(&change);
+            }
+        });
+    }
+}
