@@ -1,0 +1,129 @@
+//! The step of a plan: compression, messages and the backward pass.
+
+use gradwire::Tensor;
+use gradwire_exchange::Exchange;
+
+use super::hardware::Hardware;
+use super::method::Method;
+use super::plan::{Plan, Transport};
+use super::ranks::Topology;
+use crate::Recording;
+use crate::timeline::{Taken, step_of};
+
+/// A training step on a topology.
+#[derive(Debug, Clone)]
+pub struct Simulation<'a> {
+    /// The tensors, the step's time, and when gradients become ready. Gradients are not needed.
+    pub recording: &'a Recording<'a>,
+    /// The nodes and their links.
+    pub topology: Topology,
+    /// The GPUs.
+    pub hardware: Hardware,
+}
+
+/// A model of this many parameters, in buckets of `bucket` elements, at least 1. Gradients become
+/// ready during the last `backward` seconds of a step.
+pub fn model(
+    parameters: usize,
+    bucket: usize,
+    step_seconds: f64,
+    backward: f64,
+) -> Recording<'static> {
+    let rest = parameters % bucket;
+    let sizes = std::iter::repeat_n(bucket, parameters / bucket).chain((rest > 0).then_some(rest));
+    let tensors = sizes.enumerate().map(|(at, size)| Tensor::new(format!("t{at}"), &[size]));
+    Recording::untimed(tensors.collect(), Vec::new(), step_seconds, backward)
+}
+
+/// The elements of a bucket of DistributedDataParallel: 25 MiB of `f32`. A model of smaller buckets
+/// joins them to this size.
+pub const BUCKET: usize = 25 << 18;
+
+impl Simulation<'_> {
+    /// The seconds of a step that averages all gradients by a plan. With local steps, the mean over
+    /// the steps of a round, whose exchange follows its last step.
+    pub fn step_seconds(&self, method: &Method, plan: &Plan) -> f64 {
+        let every = method.spec.every() as f64;
+        if every > 1.0 {
+            let round = self.bucket(method, plan, self.recording.elements() as f64).seconds;
+            return self.recording.step_seconds + round / every;
+        }
+        let buckets = self.recording.buckets();
+        let taken = buckets
+            .iter()
+            .map(|bucket| self.bucket(method, plan, bucket.elements(self.recording) as f64));
+        step_of(self.recording, &buckets, taken)
+    }
+
+    /// The bytes of a step in the busier direction of a rank's link inside its node, and of a
+    /// node's link to other nodes.
+    pub fn bytes(&self, method: &Method, plan: &Plan) -> [f64; 2] {
+        let every = method.spec.every() as f64;
+        let buckets = self.recording.buckets();
+        let phases = buckets.iter().flat_map(|bucket| {
+            let elements = bucket.elements(self.recording) as f64;
+            plan.phases(&self.topology, method.message(plan.transport), elements)
+        });
+        phases.fold([0.0; 2], |[inside, between], phase| {
+            [inside + phase.inside / every, between + phase.between / every]
+        })
+    }
+
+    /// The seconds for which compression keeps the GPU, or the host's core, busy in a step.
+    pub fn codec_seconds(&self, method: &Method, plan: &Plan) -> f64 {
+        let of = |bucket: &crate::Bucket| {
+            let work = self.work(method, plan, bucket.elements(self.recording) as f64);
+            if plan.transport == Transport::Device { work.delay } else { work.seconds }
+        };
+        let buckets = self.recording.buckets();
+        buckets.iter().map(of).sum::<f64>() / method.spec.every() as f64
+    }
+
+    /// The time of the exchange of some elements.
+    fn bucket(&self, method: &Method, plan: &Plan, elements: f64) -> Taken {
+        let work = self.work(method, plan, elements);
+        let a_message = match plan.transport {
+            Transport::Device => self.hardware.device_message,
+            Transport::Host => self.hardware.host_message,
+        };
+        let phases = plan.phases(&self.topology, method.message(plan.transport), elements);
+        let wire: f64 = phases.iter().map(|one| one.seconds(&self.topology, a_message)).sum();
+        Taken { seconds: work.seconds + wire, ..work }
+    }
+
+    /// The time of compressing and adding.
+    fn work(&self, method: &Method, plan: &Plan, elements: f64) -> Taken {
+        let own = elements * plan.share(&self.topology);
+        let group = plan.group(&self.topology) as f64;
+        // The elements of each compression, and of each addition.
+        let (compressed, added) = match plan.exchange {
+            Exchange::AllGather => (vec![own], vec![group * own]),
+            Exchange::ScatterReduce => (vec![own, own / group], vec![own, own]),
+            _ => (vec![own], vec![own]),
+        };
+        match plan.transport {
+            Transport::Device => self.on_the_device(method, &compressed, &added),
+            Transport::Host => {
+                let sum = |elements: &[f64]| elements.iter().sum::<f64>();
+                let codec = sum(&compressed) * method.host.compress + sum(&added) * method.host.add;
+                // To main memory and back.
+                let copies = 2.0 * 4.0 * own / self.hardware.copy;
+                Taken { seconds: codec + copies, delay: 0.0 }
+            }
+        }
+    }
+
+    fn on_the_device(&self, method: &Method, compressed: &[f64], added: &[f64]) -> Taken {
+        let Some(kernels) = method.kernels else { return Taken { seconds: 0.0, delay: 0.0 } };
+        let slower = self.hardware.slower;
+        let jobs = compressed.iter().map(|&elements| (kernels.compress, elements));
+        let jobs = jobs.chain(added.iter().map(|&elements| (kernels.add, elements)));
+        jobs.fold(Taken { seconds: 0.0, delay: 0.0 }, |all, (kernel, elements)| Taken {
+            seconds: all.seconds + kernel.seconds(elements, slower),
+            delay: all.delay + kernel.busy(elements, slower),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
