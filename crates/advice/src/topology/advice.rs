@@ -87,9 +87,8 @@ impl Choice<'_> {
     }
 
     /// The seconds of a step without compression.
-    pub fn plain_seconds(&self, link: Link) -> Result<f64> {
-        let none = Method::of(&Spec::none())?;
-        Ok(self.on(link).step_seconds(&none, &self.plain()))
+    pub fn plain_seconds(&self, link: Link) -> f64 {
+        self.on(link).step_seconds(&Method::none(), &self.plain())
     }
 
     /// The prediction of a method with a plan.
@@ -139,7 +138,7 @@ pub fn advise_topology(choice: &Choice<'_>, methods: &[Method]) -> Result<Topolo
         return Err(ExchangeError::config("there is no link; give one, as in 10gbit"));
     }
     links.iter().try_for_each(|&link| simulation.topology.over(link).check())?;
-    let none = Method::of(&Spec::none())?;
+    let none = Method::none();
     let mut rows = Vec::new();
     for method in methods {
         let mut plans: Vec<Plan> = Vec::new();

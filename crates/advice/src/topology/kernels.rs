@@ -16,14 +16,9 @@ impl Kernel {
         Self { launch: 1e-6 * microseconds, rate: 1e9 * gigabytes }
     }
 
-    /// The seconds for which it keeps the GPU busy.
-    pub(crate) fn busy(self, elements: f64, slower: f64) -> f64 {
-        4.0 * elements / self.rate * slower
-    }
-
-    /// The seconds from its first launch to its end.
-    pub(crate) fn seconds(self, elements: f64, slower: f64) -> f64 {
-        self.busy(elements, slower).max(self.launch)
+    /// The seconds for which it keeps an H200 busy.
+    pub(crate) fn busy(self, elements: f64) -> f64 {
+        4.0 * elements / self.rate
     }
 }
 
@@ -151,13 +146,5 @@ mod tests {
             (rate("eden:every=50"), rate("none"), rate("powersgd")),
             (Some(325.0), None, None)
         );
-    }
-
-    #[test]
-    fn short_kernels_take_their_launch() {
-        let kernel = Kernel::of(100.0, 400.0);
-        // 100 million elements of 4 bytes at 400 GB/s; on a card of half the bandwidth.
-        assert_eq!((kernel.seconds(1e8, 1.0), kernel.seconds(1e8, 2.0)), (1e-3, 2e-3));
-        assert_eq!((kernel.seconds(1e6, 1.0), kernel.busy(1e6, 1.0)), (kernel.launch, 1e-5));
     }
 }

@@ -65,6 +65,17 @@ impl Method {
         })
     }
 
+    /// Elements as they are, which the framework's all-reduce averages.
+    pub fn none() -> Self {
+        Self {
+            spec: Spec::none(),
+            error: 0.0,
+            host: Codec { message: Message::plain(32.0).with_header(), compress: 0.0, add: 0.0 },
+            form: Message::plain(32.0),
+            kernels: None,
+        }
+    }
+
     /// As [`of`](Self::of), with the messages, the error and the speed on the host of a
     /// [trial](Costs::measure) between two ranks. After `every` the recorded gradients stand for a
     /// change.
@@ -174,6 +185,7 @@ mod tests {
     fn forms_have_the_bits_of_the_formats() {
         let form = |spec: &str| (method(spec).form.bits, method(spec).form.constant);
         assert_eq!(form("none"), (32.0, 0.0));
+        assert_eq!(method("none").form, Method::none().form);
         assert_eq!(form("bf16"), (16.0, 0.0));
         // A step of 4 bytes; a scale in each block of 4096, of 128.
         assert_eq!(form("int8"), (8.0, 4.0));

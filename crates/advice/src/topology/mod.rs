@@ -14,7 +14,7 @@
 //!
 //! | plan | phase | inside, a rank | between, a node | latencies |
 //! |---|---|---|---|---|
-//! | all-reduce, flat | 1 | 2·b(d)·(n − 1)/n | 2·b(d)·(n − 1)/n | twice ⌈log₂ k⌉ inside, ⌈log₂ N⌉ between |
+//! | all-reduce, flat | 1 | 2·b(d)·(n − 1)/n | 2·b(d)·(N − 1)/N | twice ⌈log₂ k⌉ inside, ⌈log₂ N⌉ between |
 //! | all-gather, flat, device | 1 | (n − 1)·b(d) | (n − 1)·b(d) | ⌈log₂ k⌉, ⌈log₂ N⌉ |
 //! | all-gather, flat, host | 1 | (k − 1)·b(d) | k·(n − k)·b(d) | 1, 1 |
 //! | scatter-reduce, flat | 1, to the owners | (k − 1)·b(d/n) | k·(n − k)·b(d/n) | 1, 1 |
@@ -24,12 +24,13 @@
 //! | | last, gather inside | 4·d·(k − 1)/k | 0 | ⌈log₂ k⌉ inside |
 //! | sites | each rank its shard | 0 | k columns of d/k elements, N ranks each | as above |
 //!
-//! The framework's collectives (NCCL, and of the device transport the gathers) send along rings
-//! that enter and leave a node once, and wait as a tree does. The host transport sends each message
-//! to each receiver; so does an all-to-all of the device transport. So a flat scatter-reduce of the
-//! device transport sends (k·(n − k) + n − 1)·b(d/n) through the link of a node, and two levels
-//! send 2·b(d)·(N − 1)/N. With k = 1 both are flat, and a worker's bytes are those of
-//! `docs/exchanges.md`. Messages to several receivers cost a constant time each.
+//! The framework's collectives (NCCL) get the benefit of the doubt, because they are what compression
+//! is compared with: an all-reduce reduces inside a node before anything leaves the node, gathers
+//! send along a ring, and both wait as a tree does. The host transport sends each message to each
+//! receiver; so does an all-to-all of the device transport. So a flat scatter-reduce of the host
+//! transport sends 2·k·b(d)·(N − 1)/N through the link of a node, and two levels send 1/k of it.
+//! With k = 1 both are flat, and a worker's bytes are those of `docs/exchanges.md`. Messages to
+//! several receivers cost a constant time each.
 //!
 //! # Time of compression
 //!
@@ -37,9 +38,10 @@
 //! N). An all-gather compresses D and adds G·D elements. A scatter-reduce compresses D and, as
 //! the owner of a slice, D/G elements, and adds D elements twice.
 //!
-//! - **Device**: a kernel takes the time of its elements at the measured speed, at least the time
-//!   of its launch. The time of its elements delays the backward pass, which uses the same GPU;
-//!   that of the launch does not.
+//! - **Device**: kernels take the time of their elements at the measured speed, and delay the
+//!   backward pass, which uses the same GPU, by this time. Launches run ahead of the GPU, which
+//!   computes or waits for messages meanwhile: a bucket takes the time of its kernels and
+//!   messages, and at least the time of its launches.
 //! - **Host**: D elements are copied to main memory and back, and a core of each rank's own
 //!   compresses them. Nothing delays the backward pass.
 //!
@@ -55,6 +57,7 @@ mod method;
 mod phases;
 mod picture;
 mod plan;
+mod published;
 mod ranks;
 mod simulation;
 mod text;
@@ -65,5 +68,6 @@ pub use method::{Codec, Method};
 pub use phases::{Message, Phase};
 pub use picture::{NODES, PCIE, Picture, SITES};
 pub use plan::{Levels, Plan, Transport};
+pub use published::{Published, published};
 pub use ranks::Topology;
 pub use simulation::{BUCKET, Simulation, model};

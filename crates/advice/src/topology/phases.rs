@@ -126,11 +126,12 @@ impl Group {
         }
     }
 
-    /// The framework's all-reduce of `bytes`.
+    /// The framework's all-reduce of `bytes`: each part is reduced on its way through the nodes.
     fn reduce(&self, bytes: f64) -> Phase {
-        let both = 2.0 * bytes * self.others() / (self.others() + 1.0);
-        let ring = self.ring(both);
+        let share = |members: f64| 2.0 * bytes * (members - 1.0) / members;
+        let ring = self.ring(share(self.others() + 1.0));
         Phase {
+            between: self.rings as f64 * share(self.nodes as f64),
             waits_inside: 2.0 * ring.waits_inside,
             waits_between: 2.0 * ring.waits_between,
             ..ring

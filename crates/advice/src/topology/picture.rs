@@ -71,7 +71,7 @@ pub const NODES: Picture = Picture {
     sizes: &[[2, 8], [16, 8], [128, 8], [1250, 8]],
     inside: 200.0 * GB,
     inside_latency: Duration::from_micros(3),
-    links: &[1e9, 10e9, 25e9, 100e9, 400e9],
+    links: &[1e9, 10e9, 25e9, 100e9, 400e9, 3200e9],
     latency: Duration::from_micros(20),
 };
 

@@ -4,6 +4,7 @@ use gradwire::Tensor;
 use gradwire_exchange::Exchange;
 
 use super::hardware::Hardware;
+use super::kernels::Kernels;
 use super::method::Method;
 use super::plan::{Plan, Transport};
 use super::ranks::Topology;
@@ -71,28 +72,29 @@ impl Simulation<'_> {
 
     /// The seconds for which compression keeps the GPU, or the host's core, busy in a step.
     pub fn codec_seconds(&self, method: &Method, plan: &Plan) -> f64 {
-        let of = |bucket: &crate::Bucket| {
-            let work = self.work(method, plan, bucket.elements(self.recording) as f64);
-            if plan.transport == Transport::Device { work.delay } else { work.seconds }
+        let busy = |bucket: &crate::Bucket| {
+            self.work(method, plan, bucket.elements(self.recording) as f64).busy
         };
         let buckets = self.recording.buckets();
-        buckets.iter().map(of).sum::<f64>() / method.spec.every() as f64
+        buckets.iter().map(busy).sum::<f64>() / method.spec.every() as f64
     }
 
     /// The time of the exchange of some elements.
     fn bucket(&self, method: &Method, plan: &Plan, elements: f64) -> Taken {
-        let work = self.work(method, plan, elements);
-        let a_message = match plan.transport {
-            Transport::Device => self.hardware.device_message,
-            Transport::Host => self.hardware.host_message,
-        };
+        let on_the_device = plan.transport == Transport::Device;
+        let Hardware { device_message, host_message, .. } = self.hardware;
+        let a_message = if on_the_device { device_message } else { host_message };
         let phases = plan.phases(&self.topology, method.message(plan.transport), elements);
         let wire: f64 = phases.iter().map(|one| one.seconds(&self.topology, a_message)).sum();
-        Taken { seconds: work.seconds + wire, ..work }
+        let work = self.work(method, plan, elements);
+        Taken {
+            seconds: f64::max(work.busy + wire, work.launches),
+            delay: if on_the_device { work.busy } else { 0.0 },
+        }
     }
 
     /// The time of compressing and adding.
-    fn work(&self, method: &Method, plan: &Plan, elements: f64) -> Taken {
+    fn work(&self, method: &Method, plan: &Plan, elements: f64) -> Work {
         let own = elements * plan.share(&self.topology);
         let group = plan.group(&self.topology) as f64;
         // The elements of each compression, and of each addition.
@@ -101,28 +103,31 @@ impl Simulation<'_> {
             Exchange::ScatterReduce => (vec![own, own / group], vec![own, own]),
             _ => (vec![own], vec![own]),
         };
-        match plan.transport {
-            Transport::Device => self.on_the_device(method, &compressed, &added),
-            Transport::Host => {
-                let sum = |elements: &[f64]| elements.iter().sum::<f64>();
+        let sum = |elements: &[f64]| elements.iter().sum::<f64>();
+        match (plan.transport, method.kernels) {
+            (Transport::Device, None) => Work { busy: 0.0, launches: 0.0 },
+            (Transport::Device, Some(Kernels { compress, add })) => Work {
+                busy: self.hardware.slower
+                    * (compress.busy(sum(&compressed)) + add.busy(sum(&added))),
+                launches: compressed.len() as f64 * compress.launch
+                    + added.len() as f64 * add.launch,
+            },
+            (Transport::Host, _) => {
                 let codec = sum(&compressed) * method.host.compress + sum(&added) * method.host.add;
                 // To main memory and back.
                 let copies = 2.0 * 4.0 * own / self.hardware.copy;
-                Taken { seconds: codec + copies, delay: 0.0 }
+                Work { busy: codec + copies, launches: 0.0 }
             }
         }
     }
+}
 
-    fn on_the_device(&self, method: &Method, compressed: &[f64], added: &[f64]) -> Taken {
-        let Some(kernels) = method.kernels else { return Taken { seconds: 0.0, delay: 0.0 } };
-        let slower = self.hardware.slower;
-        let jobs = compressed.iter().map(|&elements| (kernels.compress, elements));
-        let jobs = jobs.chain(added.iter().map(|&elements| (kernels.add, elements)));
-        jobs.fold(Taken { seconds: 0.0, delay: 0.0 }, |all, (kernel, elements)| Taken {
-            seconds: all.seconds + kernel.seconds(elements, slower),
-            delay: all.delay + kernel.busy(elements, slower),
-        })
-    }
+/// The time of compressing and adding.
+struct Work {
+    /// Seconds for which the GPU, or the host's core, is busy.
+    busy: f64,
+    /// Seconds that launches take, ahead of the GPU.
+    launches: f64,
 }
 
 #[cfg(test)]
