@@ -23,7 +23,7 @@ fn near(found: [f64; 2], expected: [f64; 2]) {
     assert!(close, "{found:?} {expected:?}");
 }
 
-use Exchange::{AllGather, AllReduce, ScatterReduce};
+use Exchange::{AllGather, ScatterReduce};
 use Levels::{Flat, Sites, Two};
 use Transport::{Device, Host};
 
