@@ -10,7 +10,7 @@ use super::ranks::Topology;
 use super::simulation::Simulation;
 use crate::crossover::Crossover;
 use crate::prediction::{OnLink, Prediction};
-use crate::situation::MARGIN;
+pub use crate::situation::MARGIN;
 use crate::{Advice, Candidate, OptimizerFamily};
 
 /// Predictions for nodes of several ranks.
@@ -36,7 +36,7 @@ pub struct TopologyAdvice {
 
 /// The question: compressors on some links.
 #[derive(Debug, Clone)]
-pub struct Choice<'a> {
+pub struct Comparison<'a> {
     /// The model, the nodes and the GPUs. The links below replace the topology's link between
     /// nodes, or of a single node the link inside.
     pub simulation: Simulation<'a>,
@@ -58,10 +58,10 @@ impl Topology {
     }
 }
 
-impl Choice<'_> {
+impl Comparison<'_> {
     /// The simulation on another link.
     fn on(&self, link: Link) -> Simulation<'_> {
-        Simulation { topology: self.simulation.topology.over(link), ..self.simulation.clone() }
+        self.simulation.at(self.simulation.topology.over(link))
     }
 
     /// The plans of a method.
@@ -132,23 +132,28 @@ impl Choice<'_> {
 ///
 /// # Errors
 /// `Config` if the topology is refused or there is no link.
-pub fn advise_topology(choice: &Choice<'_>, methods: &[Method]) -> Result<TopologyAdvice> {
-    let Choice { simulation, links, .. } = choice;
+pub fn advise_topology(comparison: &Comparison<'_>, methods: &[Method]) -> Result<TopologyAdvice> {
+    let Comparison { simulation, links, .. } = comparison;
     if links.is_empty() {
         return Err(ExchangeError::config("there is no link; give one, as in 10gbit"));
     }
     links.iter().try_for_each(|&link| simulation.topology.over(link).check())?;
+    if comparison.sharded && simulation.topology.nodes == 1 {
+        return Err(ExchangeError::config(
+            "a single site exchanges nothing with others; give more nodes, or ranks with a replica each",
+        ));
+    }
     let none = Method::none();
     let mut rows = Vec::new();
     for method in methods {
         let mut plans: Vec<Plan> = Vec::new();
         for &link in *links {
-            let (plan, _) = choice.fastest(method, link);
+            let (plan, _) = comparison.fastest(method, link);
             if !plans.contains(&plan) {
                 plans.push(plan);
             }
         }
-        rows.extend(plans.into_iter().map(|plan| (choice.predict(method, &plan, &none), plan)));
+        rows.extend(plans.into_iter().map(|plan| (comparison.predict(method, &plan, &none), plan)));
     }
     let (predictions, plans): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
     let plain = Prediction {
@@ -156,14 +161,14 @@ pub fn advise_topology(choice: &Choice<'_>, methods: &[Method]) -> Result<Topolo
         doubt: None,
         crossover: None,
         crossover_range: [None; 2],
-        ..choice.predict(&none, &choice.plain(), &none)
+        ..comparison.predict(&none, &comparison.plain(), &none)
     };
     let Topology { nodes, ranks_per_node, inside, .. } = simulation.topology;
     Ok(TopologyAdvice {
         nodes,
         ranks_per_node,
         hardware: simulation.hardware.name.to_owned(),
-        sharded: choice.sharded,
+        sharded: comparison.sharded,
         inside: (nodes > 1).then_some(inside.bits_per_second),
         advice: Advice::of(
             simulation.recording,

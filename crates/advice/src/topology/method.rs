@@ -6,7 +6,8 @@ use gradwire_exchange::{Exchange, ExchangeError, Result};
 use super::kernels::{Kernels, core, kernels};
 use super::phases::Message;
 use super::plan::{Plan, Transport};
-use crate::{Candidate, Costs, Recording};
+use crate::trials::Trials;
+use crate::{BucketCost, Candidate, Costs, Recording, Watch};
 
 /// The cost of compression on a core of the host.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -76,28 +77,43 @@ impl Method {
         }
     }
 
-    /// As [`of`](Self::of), with the messages, the error and the speed on the host of a
-    /// [trial](Costs::measure) between two ranks. After `every` the recorded gradients stand for a
-    /// change.
+    /// As [`of`](Self::of) for several compressors, with the messages, the error and the speed on
+    /// the host of a [trial](Costs::measure) between two ranks. Takes as long as the trials, whose
+    /// progress `watch` receives.
     ///
     /// # Errors
-    /// As for [`of`](Self::of) and [`Costs::measure`].
-    pub fn tried(spec: &Spec, recording: &Recording<'_>) -> Result<Self> {
-        let of = Self::of(spec)?;
-        let adds = of.adds();
-        let exchange = if adds { Exchange::AllReduce } else { Exchange::AllGather };
-        let candidate = Candidate { exchange: Some(exchange), ..Candidate::new(spec.clone()) };
-        let costs = Costs::measure(recording, &candidate, 2)?;
-        let elements = recording.elements() as f64;
-        let sum =
-            |field: fn(&crate::BucketCost) -> f64| costs.buckets.iter().map(field).sum::<f64>();
+    /// As for [`of`](Self::of) and [`Costs::measure`]; `Ended` if `watch` ended the trials.
+    pub fn tried<'a>(
+        specs: &[Spec],
+        recording: &'a Recording<'a>,
+        watch: &'a mut Watch<'a>,
+    ) -> Result<Vec<Self>> {
+        let methods = specs.iter().map(Self::of).collect::<Result<Vec<_>>>()?;
+        let candidates: Vec<_> = methods.iter().map(Self::candidate).collect();
+        let mut trials = Trials::new(recording, candidates.iter().map(|one| (one, 2)), watch);
+        let tried = methods.into_iter().zip(&candidates).map(|(method, candidate)| {
+            let costs = trials.costs(candidate, 2)?;
+            Ok(method.with(&costs, recording.elements() as f64))
+        });
+        tried.collect()
+    }
+
+    /// The candidate of its trial, by the exchange in which each rank adds each message.
+    fn candidate(&self) -> Candidate {
+        let exchange = if self.adds() { Exchange::AllReduce } else { Exchange::AllGather };
+        Candidate { exchange: Some(exchange), ..Candidate::new(self.spec.clone()) }
+    }
+
+    /// With the costs of a trial between two ranks.
+    fn with(self, costs: &Costs, elements: f64) -> Self {
+        let sum = |field: fn(&BucketCost) -> f64| costs.buckets.iter().map(field).sum::<f64>();
         let host = Codec {
             message: Message::plain(8.0 * costs.message_bytes() / elements).with_header(),
             compress: sum(|cost| cost.compress) / elements,
             // Two messages each.
             add: sum(|cost| cost.decompress) / (2.0 * elements),
         };
-        Ok(Self { host, error: costs.error, ..of })
+        Self { host, error: costs.error, ..self }
     }
 
     /// Whether messages add up, so the framework's all-reduce averages them.
@@ -174,6 +190,8 @@ impl Sample {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
+
     use super::*;
     use crate::topology::plan::Levels;
 
@@ -221,8 +239,10 @@ mod tests {
             1.0,
             0.5,
         );
-        let spec = "3lc".parse().unwrap();
-        let (tried, of) = (Method::tried(&spec, &recording).unwrap(), method("3lc"));
+        let specs = ["3lc".parse().unwrap()];
+        let watch = &mut |_: &crate::Progress<'_>| ControlFlow::Continue(());
+        let tried = Method::tried(&specs, &recording, watch).unwrap().remove(0);
+        let of = method("3lc");
         assert!(tried.host.message.bits != of.host.message.bits && tried.form == of.form);
         assert!(tried.host.compress > 0.0 && tried.host.add > 0.0);
     }

@@ -62,7 +62,7 @@ mod ranks;
 mod simulation;
 mod text;
 
-pub use advice::{Choice, TopologyAdvice, advise_topology};
+pub use advice::{Comparison, MARGIN, TopologyAdvice, advise_topology};
 pub use hardware::Hardware;
 pub use method::{Codec, Method};
 pub use phases::{Message, Phase};

@@ -2,7 +2,7 @@
 
 use gradwire_exchange::{Exchange, Link, Result};
 
-use super::advice::Choice;
+use super::advice::Comparison;
 use super::hardware::Hardware;
 use super::method::Method;
 use super::picture::{NODES, PCIE, Picture};
@@ -43,11 +43,11 @@ fn method(spec: &str) -> Result<Method> {
 fn steps(picture: &Picture, size: [usize; 2], method: &Method, link: Link) -> [f64; 2] {
     let recording = picture.recording();
     let topology = picture.topology(size);
-    let simulation = Simulation { recording: &recording, topology, hardware: picture.hardware };
+    let simulation = Simulation::new(&recording, topology, picture.hardware);
     let (optimizer, sharded) = (OptimizerFamily::Adaptive, picture.sharded);
-    let choice = Choice { simulation, links: &[link], optimizer, sharded };
-    let (_, seconds) = choice.fastest(method, link);
-    [choice.plain_seconds(link), seconds]
+    let comparison = Comparison { simulation, links: &[link], optimizer, sharded };
+    let (_, seconds) = comparison.fastest(method, link);
+    [comparison.plain_seconds(link), seconds]
 }
 
 fn cgx() -> Result<Published> {
@@ -81,7 +81,7 @@ fn loong_forge() -> Result<Published> {
     let recording = model(parameters, BUCKET, 1.5 * 0.336, 0.336);
     let link = Link { bits_per_second: 80e9, ..PCIE.compared()[0] };
     let topology = PCIE.topology([1, 8]).over(link);
-    let simulation = Simulation { recording: &recording, topology, hardware: Hardware::RTX_3090 };
+    let simulation = Simulation::new(&recording, topology, Hardware::RTX_3090);
     let (halves, eight) = (method("bf16")?, method("int8")?);
     let bytes = simulation.bytes(&eight, &TWO_SHOT)[0] / simulation.bytes(&halves, &Plan::PLAIN)[0];
     let [before, after] = [(&halves, Plan::PLAIN), (&eight, TWO_SHOT)]

@@ -1,25 +1,29 @@
 //! The step of a plan: compression, messages and the backward pass.
 
+use std::sync::Arc;
+
 use gradwire::Tensor;
 use gradwire_exchange::Exchange;
 
 use super::hardware::Hardware;
 use super::kernels::Kernels;
 use super::method::Method;
+use super::phases::Phase;
 use super::plan::{Plan, Transport};
 use super::ranks::Topology;
-use crate::Recording;
 use crate::timeline::{Taken, step_of};
+use crate::{Bucket, Recording};
 
 /// A training step on a topology.
 #[derive(Debug, Clone)]
 pub struct Simulation<'a> {
-    /// The tensors, the step's time, and when gradients become ready. Gradients are not needed.
-    pub recording: &'a Recording<'a>,
+    /// The tensors, the step's time, and when gradients become ready.
+    pub(super) recording: &'a Recording<'a>,
     /// The nodes and their links.
-    pub topology: Topology,
+    pub(super) topology: Topology,
     /// The GPUs.
-    pub hardware: Hardware,
+    pub(super) hardware: Hardware,
+    buckets: Arc<[Bucket]>,
 }
 
 /// A model of this many parameters, in buckets of `bucket` elements, at least 1. Gradients become
@@ -40,7 +44,31 @@ pub fn model(
 /// joins them to this size.
 pub const BUCKET: usize = 25 << 18;
 
-impl Simulation<'_> {
+impl<'a> Simulation<'a> {
+    /// A step of a recorded model, whose gradients are not needed, between nodes of these GPUs.
+    pub fn new(recording: &'a Recording<'a>, topology: Topology, hardware: Hardware) -> Self {
+        Self { recording, topology, hardware, buckets: recording.buckets().into() }
+    }
+
+    /// The same step between other nodes.
+    pub fn at(&self, topology: Topology) -> Self {
+        Self { topology, ..self.clone() }
+    }
+
+    /// A figure of each bucket, which depends on the number of its elements.
+    fn of_buckets<T: Copy>(&self, figure: impl Fn(f64) -> T) -> impl Iterator<Item = T> {
+        // Most buckets are as long as the one before.
+        let mut known: Option<(usize, T)> = None;
+        self.buckets.iter().map(move |bucket| {
+            let elements = bucket.elements(self.recording);
+            let (_, found) = *match &mut known {
+                Some(known) if known.0 == elements => known,
+                other => other.insert((elements, figure(elements as f64))),
+            };
+            found
+        })
+    }
+
     /// The seconds of a step that averages all gradients by a plan. With local steps, the mean over
     /// the steps of a round, whose exchange follows its last step.
     pub fn step_seconds(&self, method: &Method, plan: &Plan) -> f64 {
@@ -49,34 +77,27 @@ impl Simulation<'_> {
             let round = self.bucket(method, plan, self.recording.elements() as f64).seconds;
             return self.recording.step_seconds + round / every;
         }
-        let buckets = self.recording.buckets();
-        let taken = buckets
-            .iter()
-            .map(|bucket| self.bucket(method, plan, bucket.elements(self.recording) as f64));
-        step_of(self.recording, &buckets, taken)
+        let taken = self.of_buckets(|elements| self.bucket(method, plan, elements));
+        step_of(self.recording, &self.buckets, taken)
     }
 
     /// The bytes of a step in the busier direction of a rank's link inside its node, and of a
     /// node's link to other nodes.
     pub fn bytes(&self, method: &Method, plan: &Plan) -> [f64; 2] {
-        let every = method.spec.every() as f64;
-        let buckets = self.recording.buckets();
-        let phases = buckets.iter().flat_map(|bucket| {
-            let elements = bucket.elements(self.recording) as f64;
-            plan.phases(&self.topology, method.message(plan.transport), elements)
-        });
-        phases.fold([0.0; 2], |[inside, between], phase| {
-            [inside + phase.inside / every, between + phase.between / every]
-        })
+        let message = method.message(plan.transport);
+        let of = |elements| {
+            let phases = plan.phases(&self.topology, message, elements);
+            let sum = |bytes: fn(&Phase) -> f64| phases.iter().map(bytes).sum::<f64>();
+            [sum(|phase| phase.inside), sum(|phase| phase.between)]
+        };
+        let all = self.of_buckets(of).fold([0.0; 2], |all, one| [all[0] + one[0], all[1] + one[1]]);
+        all.map(|bytes| bytes / method.spec.every() as f64)
     }
 
     /// The seconds for which compression keeps the GPU, or the host's core, busy in a step.
     pub fn codec_seconds(&self, method: &Method, plan: &Plan) -> f64 {
-        let busy = |bucket: &crate::Bucket| {
-            self.work(method, plan, bucket.elements(self.recording) as f64).busy
-        };
-        let buckets = self.recording.buckets();
-        buckets.iter().map(busy).sum::<f64>() / method.spec.every() as f64
+        let busy = self.of_buckets(|elements| self.work(method, plan, elements).busy);
+        busy.sum::<f64>() / method.spec.every() as f64
     }
 
     /// The time of the exchange of some elements.

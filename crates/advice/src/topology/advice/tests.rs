@@ -16,11 +16,11 @@ fn advice(sharded: bool, specs: &[&str]) -> TopologyAdvice {
         inside: Link::mbit(1.6e6),
         between: Link::mbit(1e3),
     };
-    let simulation = Simulation { recording: &recording, topology, hardware: Hardware::H200 };
+    let simulation = Simulation::new(&recording, topology, Hardware::H200);
     let links = [Link::mbit(1e3), Link::mbit(1e8)];
-    let choice =
-        Choice { simulation, links: &links, optimizer: OptimizerFamily::Adaptive, sharded };
-    advise_topology(&choice, &methods(specs)).unwrap()
+    let comparison =
+        Comparison { simulation, links: &links, optimizer: OptimizerFamily::Adaptive, sharded };
+    advise_topology(&comparison, &methods(specs)).unwrap()
 }
 
 #[test]
@@ -63,11 +63,11 @@ fn a_single_machine_compares_links_inside() {
     let recording = model(335_000_000, BUCKET, 0.2, 0.1);
     let link = Link::mbit(40_000.0);
     let topology = Topology { nodes: 1, ranks_per_node: 8, inside: link, between: link };
-    let simulation = Simulation { recording: &recording, topology, hardware: Hardware::RTX_3090 };
+    let simulation = Simulation::new(&recording, topology, Hardware::RTX_3090);
     let links = [link];
-    let choice =
-        Choice { simulation, links: &links, optimizer: OptimizerFamily::Sgd, sharded: false };
-    let found = advise_topology(&choice, &methods(&["bf16", "int8"])).unwrap();
+    let comparison =
+        Comparison { simulation, links: &links, optimizer: OptimizerFamily::Sgd, sharded: false };
+    let found = advise_topology(&comparison, &methods(&["bf16", "int8"])).unwrap();
     assert_eq!(found.inside, None);
     // 2 · 7/8 of 1.34 GB at 5 GB/s.
     let plain = found.advice.plain.on_links[0].seconds;
@@ -75,6 +75,6 @@ fn a_single_machine_compares_links_inside() {
     let int8 = found.advice.predictions.iter().position(|one| one.spec == "int8").unwrap();
     assert_eq!(found.plans[int8].transport, Transport::Device);
     assert!(found.call(0).contains("bf16_compress_hook"));
-    let none = Choice { links: &[], ..choice };
+    let none = Comparison { links: &[], ..comparison };
     assert!(advise_topology(&none, &[]).unwrap_err().to_string().contains("no link"));
 }

@@ -42,7 +42,7 @@ fn plan(exchange: Exchange, levels: Levels, transport: Transport) -> Plan {
 /// A step of 1 s with one bucket of a million elements, which is ready at its end.
 fn seconds(topology: Topology, method: &Method, plan: Plan) -> f64 {
     let recording = Recording::untimed(vec![Tensor::new("w", &[1_000_000])], vec![], 1.0, 0.0);
-    let simulation = Simulation { recording: &recording, topology, hardware: FREE };
+    let simulation = Simulation::new(&recording, topology, FREE);
     simulation.step_seconds(method, &plan)
 }
 
@@ -86,7 +86,7 @@ fn kernels_delay_the_backward_pass_and_cores_do_not() {
     let tensors = vec![Tensor::new("a", &[1 << 23]), Tensor::new("b", &[1 << 23])];
     let recording = Recording::untimed(tensors, vec![], 1.0, 1.0);
     let at = Topology { nodes: 1, ranks_per_node: 2, inside: FAST, between: FAST };
-    let simulation = Simulation { recording: &recording, topology: at, hardware: FREE };
+    let simulation = Simulation::new(&recording, at, FREE);
     // 8.4 million elements: compressed once and a half, added twice.
     let work = 8.388_608 * (0.015 + 0.01);
     let of = |transport| simulation.step_seconds(&method(), &plan(ScatterReduce, Flat, transport));
@@ -109,7 +109,7 @@ fn launches_run_ahead_of_the_gpu() {
     near(seconds(on(80.0), &launched, gather), 1.12);
     let card = Hardware { slower: 5.0, ..FREE };
     let recording = Recording::untimed(vec![Tensor::new("w", &[1_000_000])], vec![], 1.0, 0.0);
-    let simulation = Simulation { recording: &recording, topology: on(80.0), hardware: card };
+    let simulation = Simulation::new(&recording, on(80.0), card);
     near(simulation.step_seconds(&launched, &gather), 1.2);
 }
 
@@ -120,7 +120,7 @@ fn bytes_are_those_of_all_buckets() {
     assert_eq!((recording.tensors.len(), recording.elements()), (16, 100_000_000));
     assert_eq!(recording.buckets().len(), 16);
     let at = Topology { nodes: 4, ranks_per_node: 2, inside: FAST, between: FAST };
-    let simulation = Simulation { recording: &recording, topology: at, hardware: FREE };
+    let simulation = Simulation::new(&recording, at, FREE);
     let [inside, between] = simulation.bytes(&method(), &plan(ScatterReduce, Two, Device));
     near(inside / 4e8, 1.0);
     near(between / 1.5e8, 1.0);

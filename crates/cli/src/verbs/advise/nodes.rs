@@ -1,15 +1,18 @@
 //! `gradwire advise --nodes`: machines of several ranks.
 
+use std::ops::ControlFlow;
+
 use clap::{Args, ValueEnum};
 use gradwire::Spec;
 use gradwire_advice::topology::{
-    BUCKET, Choice, Hardware, Method, PCIE, Picture, Simulation, Topology, TopologyAdvice,
+    BUCKET, Comparison, Hardware, Method, PCIE, Picture, Simulation, Topology, TopologyAdvice,
     advise_topology, model, published,
 };
 use gradwire_advice::{OptimizerFamily, Recording, parse_link};
 use gradwire_exchange::Link;
 
 use crate::failure::Failure;
+use crate::progress::TrialBar;
 
 /// Machines of several ranks, in place of equal ranks with a link each.
 #[derive(Debug, Args)]
@@ -84,11 +87,22 @@ const SPECS: [&str; 13] = [
     "eden:every=50",
 ];
 
+/// The compressors with figures of the recorded gradients.
+fn tried(specs: &[Spec], recording: &Recording<'_>) -> gradwire_exchange::Result<Vec<Method>> {
+    let bar = TrialBar::new();
+    let methods = Method::tried(specs, recording, &mut |at| {
+        bar.show(at);
+        ControlFlow::Continue(())
+    });
+    bar.clear();
+    methods
+}
+
 /// Reads a number of parameters.
 fn parameters(text: &str) -> Result<usize, String> {
     let value: f64 = text.parse().map_err(|_| "give a number such as 1.3e9".to_owned())?;
-    let fits = (1.0..=1e13).contains(&value);
-    fits.then_some(value as usize).ok_or_else(|| "give a number from 1 to 1e13".to_owned())
+    let fits = (1.0..=1e12).contains(&value);
+    fits.then_some(value as usize).ok_or_else(|| "give a number from 1 to 1e12".to_owned())
 }
 
 impl Nodes {
@@ -118,14 +132,13 @@ impl Nodes {
         let hardware = self.picture().map_or(self.gpu.hardware(), |picture| picture.hardware);
         let defaults = || SPECS.iter().map(|spec| spec.parse().expect("it is in the registry"));
         let specs: Vec<Spec> = if specs.is_empty() { defaults().collect() } else { specs.to_vec() };
-        let method = |spec| match recording.gradients.is_empty() {
-            true => Method::of(spec),
-            false => Method::tried(spec, recording),
+        let methods = match recording.gradients.is_empty() {
+            true => specs.iter().map(Method::of).collect(),
+            false => tried(&specs, recording),
         };
-        let methods: Result<Vec<_>, _> = specs.iter().map(method).collect();
-        let simulation = Simulation { recording, topology, hardware };
-        let choice = Choice { simulation, links: &links, optimizer, sharded: self.sites };
-        advise_topology(&choice, &methods.map_err(refused)?).map_err(refused)
+        let simulation = Simulation::new(recording, topology, hardware);
+        let comparison = Comparison { simulation, links: &links, optimizer, sharded: self.sites };
+        advise_topology(&comparison, &methods.map_err(refused)?).map_err(refused)
     }
 
     /// Published gains beside simulated ones; empty without a preset.

@@ -1,7 +1,9 @@
 //! One size of a cluster on one link.
 
 use gradwire_advice::OptimizerFamily;
-use gradwire_advice::topology::{Choice, Levels, Method, Picture, Plan, Simulation, Topology};
+use gradwire_advice::topology::{
+    Comparison, Levels, MARGIN, Method, Picture, Plan, Simulation, Topology,
+};
 use gradwire_exchange::{Link, Result};
 
 /// A compressor by its fastest plan.
@@ -24,9 +26,6 @@ pub(super) struct Cell {
     pub(super) plain: f64,
     pub(super) all: Vec<Timed>,
 }
-
-/// The accuracy of a simulated step, as a fraction: methods that differ by less are equally fast.
-const MARGIN: f64 = 0.05;
 
 impl Cell {
     /// The compressor with the smallest error among those within the margin of the fastest; `none`
@@ -85,17 +84,17 @@ pub(super) fn cells(
     let mut cells = Vec::new();
     for &size in sizes {
         let topology = picture.topology(size);
-        let simulation = Simulation { recording: &recording, topology, hardware: picture.hardware };
+        let simulation = Simulation::new(&recording, topology, picture.hardware);
         let (optimizer, sharded) = (OptimizerFamily::Adaptive, picture.sharded);
-        let choice = Choice { simulation, links, optimizer, sharded };
+        let comparison = Comparison { simulation, links, optimizer, sharded };
         for &link in links {
             let timed = |method: &Method| {
-                let (plan, seconds) = choice.fastest(method, link);
+                let (plan, seconds) = comparison.fastest(method, link);
                 let error = method.error_of_mean(&plan, plan.group(&topology));
                 Timed { spec: method.spec.to_string(), plan, seconds, error }
             };
             let all = methods.iter().map(timed).collect();
-            let plain = choice.plain_seconds(link);
+            let plain = comparison.plain_seconds(link);
             cells.push(Cell { topology: topology.over(link), link, plain, all });
         }
     }
