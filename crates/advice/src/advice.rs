@@ -1,13 +1,13 @@
 //! The comparison of candidates and the recommendations.
 
-use gradwire_exchange::{ExchangeError, Result};
+use gradwire_exchange::{ExchangeError, Link, Result};
 use serde::Serialize;
 
-use crate::Candidate;
 use crate::crossover::Crossover;
 use crate::prediction::{Prediction, TensorAdvice};
 use crate::situation::{MARGIN, Situation};
 use crate::trials::{Trials, Watch};
+use crate::{Candidate, Recording};
 
 /// Predictions for a run, and a recommendation for each link.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -77,24 +77,41 @@ pub fn advise<'a>(
     let tried = candidates.iter().map(|candidate| at.attempt(candidate, &mut trials));
     let tried = tried.collect::<Result<Vec<_>>>()?;
     let predictions: Vec<_> = tried.iter().map(|one| at.predict(one, &plain, false)).collect();
-    let recommended: Vec<_> = (0..links.len()).map(|link| best(&predictions, link)).collect();
-    let local = (0..links.len()).map(|link| best_local(&predictions, link, recommended[link]));
-    let sound = predictions.iter().filter(|one| one.doubt.is_none()).map(Prediction::crossovers);
-    let crossover = sound.reduce(Crossover::max).unwrap_or(Crossover::NOWHERE);
-    Ok(Advice {
-        ranks: cluster.ranks,
-        elements: recording.elements(),
-        compute: recording.step_seconds,
-        links: links.iter().map(|link| link.bits_per_second).collect(),
-        latencies: links.iter().map(|link| link.latency.as_secs_f64()).collect(),
-        plain: at.predict(&plain, &plain, true),
-        local: local.collect(),
-        crossover: crossover.likely,
-        crossover_range: [crossover.least, crossover.most],
-        tensors: recommended[0].map_or_else(Vec::new, |best| at.tensors(&tried[best])),
-        predictions,
-        recommended,
-    })
+    let advice =
+        Advice::of(recording, cluster.ranks, links, at.predict(&plain, &plain, true), predictions);
+    let tensors = advice.recommended[0].map_or_else(Vec::new, |best| at.tensors(&tried[best]));
+    Ok(Advice { tensors, ..advice })
+}
+
+impl Advice {
+    /// Compares predictions on each link; without advice for each tensor.
+    pub(crate) fn of(
+        recording: &Recording<'_>,
+        ranks: usize,
+        links: &[Link],
+        plain: Prediction,
+        predictions: Vec<Prediction>,
+    ) -> Self {
+        let recommended: Vec<_> = (0..links.len()).map(|link| best(&predictions, link)).collect();
+        let local = (0..links.len()).map(|link| best_local(&predictions, link, recommended[link]));
+        let sound =
+            predictions.iter().filter(|one| one.doubt.is_none()).map(Prediction::crossovers);
+        let crossover = sound.reduce(Crossover::max).unwrap_or(Crossover::NOWHERE);
+        Self {
+            ranks,
+            elements: recording.elements(),
+            compute: recording.step_seconds,
+            links: links.iter().map(|link| link.bits_per_second).collect(),
+            latencies: links.iter().map(|link| link.latency.as_secs_f64()).collect(),
+            plain,
+            local: local.collect(),
+            crossover: crossover.likely,
+            crossover_range: [crossover.least, crossover.most],
+            tensors: Vec::new(),
+            predictions,
+            recommended,
+        }
+    }
 }
 
 /// The recommended candidate on a link, or `None`. It has no doubt and is faster than no

@@ -26,7 +26,11 @@ impl Crossover {
     /// times may be off by `noise` seconds.
     pub(crate) fn find(pays: impl Fn(f64, f64) -> bool, noise: f64) -> Self {
         let at = |gift| below(|bandwidth| pays(bandwidth, gift));
-        Self { least: at(-noise), likely: at(0.0), most: at(noise) }
+        let likely = at(0.0);
+        if noise == 0.0 {
+            return Self { least: likely, likely, most: likely };
+        }
+        Self { least: at(-noise), likely, most: at(noise) }
     }
 
     /// Corrects the crossover by a measurement at one bandwidth, which says whether the candidate

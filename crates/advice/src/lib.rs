@@ -14,6 +14,9 @@
 //!    ([`MeasuredStep`]).
 //! 4. [`advise`] compares the candidates with a step that averages the same buckets uncompressed.
 //!
+//! [`topology`] predicts steps of nodes of several ranks, with kernels on GPUs, from measured speeds
+//! instead of trials.
+//!
 //! The prediction does not include the effect of compression on the trained model.
 //! [`Candidate::doubt`] says when gradwire's own measurements call for care.
 //!
@@ -21,6 +24,7 @@
 //!
 //! | layer | modules |
 //! |---|---|
+//! | 6 | `topology` |
 //! | 5 | `advice`, `text` |
 //! | 4 | `situation` |
 //! | 3 | `measured_step` |
@@ -39,6 +43,7 @@ mod situation;
 mod sums;
 mod text;
 mod timeline;
+pub mod topology;
 mod trial;
 mod trials;
 

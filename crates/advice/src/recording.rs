@@ -28,6 +28,13 @@ pub struct Bucket {
     pub ready: f64,
 }
 
+impl Bucket {
+    /// The number of its elements.
+    pub(crate) fn elements(&self, recording: &Recording<'_>) -> usize {
+        self.tensors.iter().map(|&at| recording.tensors[at].elements()).sum()
+    }
+}
+
 impl<'a> Recording<'a> {
     /// Gradients without times: in a step of `step_seconds`, gradients become ready during the last
     /// `backward` seconds, from the last tensor to the first. Each takes a time in proportion to

@@ -10,7 +10,7 @@ use crate::{Candidate, Cluster, Costs, MeasuredStep, OptimizerFamily, Recording}
 /// The accuracy of a prediction, as a fraction of a step. A candidate must be faster than no
 /// compression by more than this to be recommended. Two candidates that differ by less count as
 /// equally fast.
-pub(crate) const MARGIN: f64 = 0.05;
+pub const MARGIN: f64 = 0.05;
 
 /// The situation in which candidates are compared.
 #[derive(Debug, Clone)]

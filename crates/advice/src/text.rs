@@ -21,21 +21,7 @@ impl fmt::Display for Advice {
         for (at, link) in self.link_names().enumerate() {
             writeln!(out, "At {link}: {}", self.verdict(at))?;
         }
-        let latency = after_bandwidth(self.latencies[0]);
-        let [least, most] = self.crossover_range;
-        let crossover = Crossover { least, likely: self.crossover, most };
-        match most {
-            Some(_) if least < Some(ANY_LINK) => writeln!(
-                out,
-                "Compression of gradients pays below {}{latency}, not counting doubted compressors.",
-                range(crossover)
-            ),
-            Some(_) => Ok(()),
-            None => writeln!(
-                out,
-                "Compression of gradients pays at no bandwidth{latency}, not counting doubted compressors."
-            ),
-        }?;
+        self.write_crossover(out)?;
         let plain: Vec<_> = self.tensors.iter().filter(|one| one.send == "none").collect();
         if !plain.is_empty() {
             let (elements, all) =
@@ -50,17 +36,7 @@ impl fmt::Display for Advice {
                 100.0 * elements as f64 / all.max(1) as f64
             )?;
         }
-        let mut doubts: Vec<_> =
-            self.predictions.iter().filter_map(|one| one.doubt.as_deref()).collect();
-        doubts.sort_unstable();
-        doubts.dedup();
-        for (at, doubt) in doubts.iter().enumerate() {
-            let of = |one: &&Prediction| one.doubt.as_deref() == Some(doubt);
-            let names: Vec<_> =
-                self.predictions.iter().filter(of).map(|one| one.candidate.as_str()).collect();
-            let begin = if at == 0 { "\nDoubted (*):\n" } else { "" };
-            writeln!(out, "{begin}- {}: {doubt}.", names.join(", "))?;
-        }
+        self.write_doubts(out)?;
         write!(
             out,
             "\nThe recommended compressor has the smallest error of those within 5 % of the \
@@ -71,13 +47,49 @@ impl fmt::Display for Advice {
 }
 
 impl Advice {
+    /// Writes the bandwidth below which compression pays.
+    pub(crate) fn write_crossover(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let latency = after_bandwidth(self.latencies[0]);
+        let [least, most] = self.crossover_range;
+        let crossover = Crossover { least, likely: self.crossover, most };
+        match most {
+            Some(_) if least < Some(ANY_LINK) => writeln!(
+                out,
+                "Compression of gradients pays below {}{latency}, not counting doubted compressors.",
+                range(crossover)
+            ),
+            Some(_) => Ok(()),
+            None => writeln!(
+                out,
+                "Compression of gradients pays at no bandwidth{latency}, not counting doubted compressors."
+            ),
+        }
+    }
+
+    /// Writes each reason for a doubt, with the candidates that it concerns.
+    pub(crate) fn write_doubts(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut doubts: Vec<_> =
+            self.predictions.iter().filter_map(|one| one.doubt.as_deref()).collect();
+        doubts.sort_unstable();
+        doubts.dedup();
+        for (at, doubt) in doubts.iter().enumerate() {
+            let of = |one: &&Prediction| one.doubt.as_deref() == Some(doubt);
+            let mut names: Vec<_> =
+                self.predictions.iter().filter(of).map(|one| one.candidate.as_str()).collect();
+            names.dedup();
+            let begin = if at == 0 { "\nDoubted (*):\n" } else { "" };
+            writeln!(out, "{begin}- {}: {doubt}.", names.join(", "))?;
+        }
+        Ok(())
+    }
+
     /// The links with their latencies, if they have any.
-    fn link_names(&self) -> impl Iterator<Item = String> {
+    pub(crate) fn link_names(&self) -> impl Iterator<Item = String> {
         let links = self.links.iter().zip(&self.latencies);
         links.map(|(&link, &latency)| bandwidth(link) + &after_bandwidth(latency))
     }
 
-    fn table(&self) -> String {
+    pub(crate) fn table(&self) -> String {
         let mut table = Table::new();
         let head =
             ["", "exchange", "sent per step", "smaller", "codec", "error"].map(str::to_owned);
@@ -97,7 +109,7 @@ impl Advice {
         table.trim_fmt()
     }
 
-    fn verdict(&self, link: usize) -> String {
+    pub(crate) fn verdict(&self, link: usize) -> String {
         let of = |at: usize| {
             let one = &self.predictions[at];
             format!(
@@ -115,15 +127,30 @@ impl Advice {
 /// The cells of a row; `plain` are the bytes that a rank sends in a step without compression.
 fn cells(row: &Prediction, plain: f64) -> Vec<String> {
     let mark = if row.doubt.is_some() { " *" } else { "" };
-    let kilobytes = format!("{:.1} kB", row.bytes_up / 1e3);
     let smaller = format!("{:.1}×", plain / row.bytes_up);
     let error = row.error.map_or_else(|| "–".to_owned(), |error| format!("{:.1} %", 100.0 * error));
     let crossover = range(row.crossovers());
     let codec = format!("{:.2} ms", 1e3 * row.codec);
-    let start =
-        [row.candidate.clone() + mark, row.exchange.clone(), kilobytes, smaller, codec, error];
-    let steps = row.on_links.iter().map(|on| format!("{:.1} ms", 1e3 * on.seconds));
+    let start = [
+        row.candidate.clone() + mark,
+        row.exchange.clone(),
+        size(row.bytes_up),
+        smaller,
+        codec,
+        error,
+    ];
+    let steps = row.on_links.iter().map(|on| time(on.seconds));
     start.into_iter().chain(steps).chain([crossover]).collect()
+}
+
+/// A number of bytes.
+fn size(bytes: f64) -> String {
+    if bytes < 1e8 { format!("{:.1} kB", bytes / 1e3) } else { format!("{:.1} MB", bytes / 1e6) }
+}
+
+/// The time of a step in seconds.
+fn time(seconds: f64) -> String {
+    if seconds < 10.0 { format!("{:.1} ms", 1e3 * seconds) } else { format!("{seconds:.1} s") }
 }
 
 /// The text of a latency in seconds, to follow a bandwidth; empty if there is none.
@@ -152,7 +179,7 @@ fn range(Crossover { least, likely, most }: Crossover) -> String {
 const CLOSE: f64 = 1.25;
 
 /// A bandwidth with up to three digits.
-fn bandwidth(bits_per_second: f64) -> String {
+pub(crate) fn bandwidth(bits_per_second: f64) -> String {
     let units = [(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")];
     let (size, unit) =
         units.into_iter().find(|(size, _)| bits_per_second >= *size).unwrap_or((1.0, "bit/s"));

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use gradwire_exchange::{ExchangeError, Link, Result};
 
-use crate::{BucketCost, Recording};
+use crate::{Bucket, BucketCost, Recording};
 
 /// The ranks of a run, their links and their cores.
 #[derive(Debug, Clone, PartialEq)]
@@ -115,24 +115,22 @@ impl Cluster {
         plain: bool,
     ) -> f64 {
         let messages = self.on(link, if plain { self.plain } else { self.messages });
-        let (mut delay, mut done, mut last_ready) = (0.0, 0.0, 0.0_f64);
-        for (bucket, &cost) in recording.buckets().iter().zip(costs) {
-            let elements = bucket.tensors.iter().map(|&at| recording.tensors[at].elements()).sum();
-            let (work, wire) = if plain {
+        let taken = |bucket: &Bucket, cost: BucketCost| {
+            if plain {
                 // A ring, which is measured as one message.
                 let latencies = 2.0 * (self.ranks as f64 - 1.0);
-                (0.0, messages.seconds(cost, [1.0, latencies], link))
-            } else {
-                (self.work(cost, elements), messages.seconds(cost, [cost.phases; 2], link))
-            };
-            done = f64::max(bucket.ready + delay, done) + work + wire;
-            if !self.spare_core {
-                delay += work;
+                return Taken {
+                    seconds: messages.seconds(cost, [1.0, latencies], link),
+                    delay: 0.0,
+                };
             }
-            last_ready = last_ready.max(bucket.ready);
-        }
-        let rest = (recording.step_seconds - last_ready).max(0.0);
-        let step = f64::max(last_ready + delay, done) + rest + self.synchronization;
+            let work = self.work(cost, bucket.elements(recording));
+            let seconds = work + messages.seconds(cost, [cost.phases; 2], link);
+            Taken { seconds, delay: if self.spare_core { 0.0 } else { work } }
+        };
+        let buckets = recording.buckets();
+        let taken = buckets.iter().zip(costs).map(|(bucket, &cost)| taken(bucket, cost));
+        let step = step_of(recording, &buckets, taken) + self.synchronization;
         if plain { step } else { f64::max(step + self.correction, recording.step_seconds) }
     }
 
@@ -160,6 +158,32 @@ impl Cluster {
     fn work(&self, cost: BucketCost, elements: usize) -> f64 {
         self.crowding * (cost.compress + cost.decompress) + self.staging * 8.0 * elements as f64
     }
+}
+
+/// The time that the exchange of a bucket takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Taken {
+    /// Seconds from its start to its end.
+    pub(crate) seconds: f64,
+    /// Seconds by which it delays the backward pass.
+    pub(crate) delay: f64,
+}
+
+/// The seconds of a step whose buckets are exchanged one after the other as they become ready.
+/// `taken` has an item for each bucket.
+pub(crate) fn step_of(
+    recording: &Recording<'_>,
+    buckets: &[Bucket],
+    taken: impl IntoIterator<Item = Taken>,
+) -> f64 {
+    let (mut delay, mut done, mut last_ready) = (0.0, 0.0, 0.0_f64);
+    for (bucket, taken) in buckets.iter().zip(taken) {
+        done = f64::max(bucket.ready + delay, done) + taken.seconds;
+        delay += taken.delay;
+        last_ready = last_ready.max(bucket.ready);
+    }
+    let rest = (recording.step_seconds - last_ready).max(0.0);
+    f64::max(last_ready + delay, done) + rest
 }
 
 /// Reads a link: a bandwidth such as `100mbit`, `1.5gbit` or `800kbit`, and optionally a latency,

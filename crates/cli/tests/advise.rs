@@ -51,3 +51,81 @@ fn what_does_not_fit_is_refused() {
         ("advise 0/g.npy --ranks 1 --step-ms 9 --link 1mbit", "1 is not in 2..=65536"),
     ]);
 }
+
+#[test]
+fn machines_of_several_ranks_get_a_plan_and_its_call() {
+    let bench = bench();
+    let nodes = "--nodes 16 --ranks-per-node 8 --step-ms 160";
+    let text = bench.ok(&format!(
+        "advise {nodes} --parameters 1.3e9 --between 10gbit/20us --between 100000gbit --compressor int8 --compressor bf16"
+    ));
+    assert!(
+        text.contains("16 nodes of 8 ranks (H200), 1600 Gbit/s inside; 1300.000 million"),
+        "{text}"
+    );
+    let call =
+        "register(model, \"int8\", exchange=\"scatter-reduce\", transport=\"device\", nodes=16)";
+    assert!(text.contains(call) && text.contains("At 100000 Gbit/s: do not compress"), "{text}");
+    // A model and its messages from files.
+    let line = format!("advise 0/g.npy 1/g.npy {nodes} --between 1mbit --compressor int8 --json");
+    let advice: Value = serde_json::from_str(&bench.ok(&line)).unwrap();
+    let advice = &advice[0];
+    assert_eq!(
+        (&advice["nodes"], &advice["ranks"], &advice["elements"]),
+        (&16.into(), &128.into(), &40_000.into())
+    );
+    // 160 kB · 2 · 15/16 through each node's link.
+    assert_eq!(advice["plain"]["bytes_up"], 300_000.0);
+    assert_eq!(advice["plans"][0]["levels"], "two");
+}
+
+#[test]
+fn a_preset_stands_beside_published_gains() {
+    let text = bench().ok("advise --preset pcie --compressor int8");
+    assert!(text.contains("1 machine of 8 ranks (RTX 3090); 335.000 million"), "{text}");
+    for part in [
+        "At 200 Gbit/s with 5µs latency: do not compress",
+        "CGX",
+        "up to 2 ×",
+        "4.08 ×",
+        "557 ms",
+        "guess",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
+fn machines_that_cannot_be_are_refused() {
+    let bench = bench();
+    let model = "--parameters 1e6 --step-ms 9";
+    let refused = |rest: &str, says| (format!("advise {model} {rest}"), says);
+    let all = [
+        refused("--nodes 0 --ranks-per-node 2 --between 1gbit", "0 is not in 1..=65536"),
+        refused("--nodes 2 --between 1gbit", "--ranks-per-node"),
+        refused("--nodes 1 --ranks-per-node 1 --inside 1gbit", "a single rank exchanges nothing"),
+        refused("--nodes 60000 --ranks-per-node 2 --between 1gbit", "more than 65536 ranks"),
+        refused("--nodes 1 --ranks-per-node 2", "a single machine needs --inside"),
+        refused(
+            "--nodes 1 --ranks-per-node 2 --inside 1gbit --between 1gbit",
+            "leave out --between",
+        ),
+        refused("--nodes 2 --ranks-per-node 2", "several machines need --between"),
+        refused(
+            "--nodes 2 --ranks-per-node 2 --inside 1gbit --inside 2gbit --between 1gbit",
+            "give --inside once",
+        ),
+        refused("--nodes 2 --ranks-per-node 2 --between 1gbit --ranks 4", "cannot be used with"),
+        refused(
+            "--nodes 2 --ranks-per-node 2 --between 1gbit --compressor powersgd",
+            "several rounds",
+        ),
+        (
+            "advise --nodes 2 --ranks-per-node 2 --between 1gbit --step-ms 9 --parameters 0"
+                .to_owned(),
+            "from 1 to 1e12",
+        ),
+    ];
+    let all: Vec<_> = all.iter().map(|(line, says)| (line.as_str(), *says)).collect();
+    bench.refuses(&all);
+}

@@ -1,5 +1,7 @@
 //! `gradwire advise`: whether compression pays.
 
+mod nodes;
+
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
@@ -14,6 +16,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::progress::TrialBar;
 use crate::tensors::{self, Named, gradients};
+use nodes::Nodes;
 
 /// Predict step times on a link from recorded gradients, and recommend a compressor or none.
 ///
@@ -25,20 +28,20 @@ use crate::tensors::{self, Named, gradients};
 pub(crate) struct Advise {
     /// The gradients of a step, as .safetensors; give one file per step for several consecutive
     /// steps. Tensors other than finite float32, float16 or bfloat16 are left out
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present_any = ["parameters", "preset"], value_name = "FILE")]
     gradients: Vec<PathBuf>,
-    /// Number of ranks of the run
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=65_536))]
-    ranks: u32,
+    /// Number of ranks of the run, each on a machine of its own
+    #[arg(long, value_name = "N", required_unless_present_any = ["nodes", "preset"], value_parser = clap::value_parser!(u32).range(2..=65_536))]
+    ranks: Option<u32>,
     /// The time of a training step of one rank, without communication
-    #[arg(long, value_name = "MS")]
-    step_ms: f64,
+    #[arg(long, value_name = "MS", required_unless_present = "preset")]
+    step_ms: Option<f64>,
     /// The time of the backward pass within a step, which hides communication [default: two thirds
     /// of the step]
     #[arg(long, value_name = "MS")]
     backward_ms: Option<f64>,
     /// Each rank's link, such as 100mbit or 1gbit/2ms with a latency; repeat it for several
-    #[arg(long = "link", required = true, value_name = "LINK", value_parser = parse_link)]
+    #[arg(long = "link", required_unless_present_any = ["nodes", "preset"], conflicts_with = "nodes", value_name = "LINK", value_parser = parse_link)]
     links: Vec<Link>,
     /// The optimizer, such as adamw or sgd; error feedback harms adaptive optimizers more
     #[arg(long, value_name = "NAME", default_value = "adam", value_parser = optimizer)]
@@ -47,11 +50,13 @@ pub(crate) struct Advise {
     #[arg(long = "compressor", value_name = "SPEC")]
     compressors: Vec<Spec>,
     /// Assume that compression has no core of its own and delays the backward pass
-    #[arg(long)]
+    #[arg(long, conflicts_with = "nodes")]
     no_spare_core: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    nodes: Nodes,
 }
 
 /// The optimizers known by name: from `train`, and from PyTorch and its libraries.
@@ -88,20 +93,26 @@ fn optimizer(name: &str) -> Result<OptimizerFamily, String> {
 
 impl Advise {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        if !(self.step_ms > 0.0 && self.step_ms.is_finite()) {
+        if let Some(ms) = self.step_ms.filter(|&ms| !(ms > 0.0 && ms.is_finite())) {
             return Err(Failure::Input(format!(
-                "--step-ms is the time of a training step in milliseconds, above 0, not {}",
-                self.step_ms
+                "--step-ms is the time of a training step in milliseconds, above 0, not {ms}"
             )));
         }
+        let [step, backward] = self.seconds()?;
+        if let Some(model) = self.nodes.model(step, backward) {
+            return self.between_nodes(&model);
+        }
         let steps = self.steps()?;
-        let recording = self.recording(&steps)?;
+        let recording = recording(&steps, step, backward);
+        if self.nodes.given() {
+            return self.between_nodes(&recording);
+        }
         let candidates = match self.compressors.as_slice() {
             [] => Candidate::defaults(),
             given => given.iter().cloned().map(Candidate::new).collect(),
         };
-        let cluster =
-            Cluster { spare_core: !self.no_spare_core, ..Cluster::of(self.ranks as usize) };
+        let ranks = self.ranks.unwrap_or_default() as usize;
+        let cluster = Cluster { spare_core: !self.no_spare_core, ..Cluster::of(ranks) };
         let situation = Situation {
             recording: &recording,
             cluster,
@@ -117,6 +128,15 @@ impl Advise {
         bar.clear();
         let advice = advice.map_err(|error| Failure::Input(error.to_string()))?;
         output::line(if self.json { output::json(&[advice]) } else { advice.to_string() })
+    }
+
+    /// The advice for machines of several ranks.
+    fn between_nodes(&self, recording: &Recording<'_>) -> Result<(), Failure> {
+        let advice = self.nodes.advise(recording, &self.compressors, self.optimizer)?;
+        if self.json {
+            return output::line(output::json(&[advice]));
+        }
+        output::line(format!("{advice}{}", self.nodes.published()?))
     }
 
     /// The tensors of each file; all files have the same.
@@ -139,20 +159,23 @@ impl Advise {
         Ok(steps)
     }
 
-    fn recording<'a>(&self, steps: &'a [Vec<Named>]) -> Result<Recording<'a>, Failure> {
-        let seconds = self.step_ms / 1e3;
-        let backward = self.backward_ms.map_or(2.0 / 3.0 * seconds, |ms| ms / 1e3);
-        if !(backward >= 0.0 && backward <= seconds) {
+    /// The seconds of a step, and of its backward pass; zeros for a preset.
+    fn seconds(&self) -> Result<[f64; 2], Failure> {
+        let Some(step_ms) = self.step_ms else { return Ok([0.0; 2]) };
+        let backward = self.backward_ms.unwrap_or(2.0 / 3.0 * step_ms);
+        if !(backward >= 0.0 && backward <= step_ms) {
             return Err(Failure::Input(format!(
-                "a backward pass of {} ms is not part of a step of {} ms; give a time above 0 and below --step-ms",
-                1e3 * backward,
-                self.step_ms
+                "a backward pass of {backward} ms is not part of a step of {step_ms} ms; give a time above 0 and below --step-ms"
             )));
         }
-        let tensors = steps[0].iter().map(|named| named.tensor.clone()).collect();
-        let gradients = steps
-            .iter()
-            .map(|step| step.iter().filter_map(|named| named.values.floats()).collect());
-        Ok(Recording::untimed(tensors, gradients.collect(), seconds, backward))
+        Ok([step_ms / 1e3, backward / 1e3])
     }
+}
+
+/// The recording of the gradients of some steps.
+fn recording(steps: &[Vec<Named>], seconds: f64, backward: f64) -> Recording<'_> {
+    let tensors = steps[0].iter().map(|named| named.tensor.clone()).collect();
+    let gradients =
+        steps.iter().map(|step| step.iter().filter_map(|named| named.values.floats()).collect());
+    Recording::untimed(tensors, gradients.collect(), seconds, backward)
 }

@@ -3,6 +3,7 @@
 
 mod adacomp;
 mod all_methods;
+mod clusters;
 mod entropy_bits;
 mod exchange_scaling;
 mod findings;
@@ -20,7 +21,7 @@ pub use run::{StudyPart, run_parts};
 pub use study::{Report, Results, Study};
 
 /// All studies, in the order of listings.
-pub static STUDIES: [Study; 21] = [
+pub static STUDIES: [Study; 22] = [
     three_lc::TABLE_1,
     three_lc::TABLE_2,
     sbc::TABLE_2,
@@ -39,6 +40,7 @@ pub static STUDIES: [Study; 21] = [
     grace::FIGURE_9,
     three_lc::LINKS,
     exchange_scaling::EXCHANGE_SCALING,
+    clusters::CLUSTERS,
     transformer::FRONTIER,
     transformer::SET_UPS,
     all_methods::ALL_METHODS,

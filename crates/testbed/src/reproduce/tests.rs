@@ -97,7 +97,7 @@ fn rows_are_found_by_name_and_unknown_ones_refused() {
 }
 
 /// A progress that shows nothing.
-struct Nobody;
+pub(super) struct Nobody;
 
 impl gradwire_train::Observer for Nobody {}
 
