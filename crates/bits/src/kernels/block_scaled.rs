@@ -3,8 +3,8 @@
 //! Blocks follow each other, and the last may be shorter. A block has a byte for its scale; an
 //! element has a code of 8 bits, or of 4 bits, the first of each two in the low half of a byte.
 
-use super::{cases, kernel};
 use super::minifloat::{E2m1, E4m3, E5m2, Minifloat};
+use super::{cases, kernel};
 
 /// A block-scaled format.
 #[derive(Debug, Clone, Copy, PartialEq)]
