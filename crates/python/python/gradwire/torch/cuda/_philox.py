@@ -27,7 +27,7 @@ def keys(batch: Batch, seed: int, step: int) -> torch.Tensor:
 @lru_cache(maxsize=None)
 def _key(seed: int, name: str, high: int) -> int:
     """The key of a tensor for steps with these upper 32 bits."""
-    return _signed(_mix(seed ^ _mix(_fnv1a(name.encode()) ^ _mix(high))))
+    return _signed(_mix(seed ^ _mix(fnv1a(name.encode()) ^ _mix(high))))
 
 
 def _mix(x: int) -> int:
@@ -38,7 +38,7 @@ def _mix(x: int) -> int:
     return x ^ (x >> 31)
 
 
-def _fnv1a(text: bytes) -> int:
+def fnv1a(text: bytes) -> int:
     value = 0xCBF29CE484222325
     for byte in text:
         value = ((value ^ byte) * 0x100000001B3) & _64
