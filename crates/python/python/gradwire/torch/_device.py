@@ -62,6 +62,14 @@ def of(request: Request, reducer: _core.Reducer, named: Iterable[Named], options
     return place or _compression(request, reducer, tensors, options)
 
 
+def of_shards(request: Request, reducer: _core.Reducer, named: Iterable[Named], options: Options) -> Place:
+    """The place for the shards of a model, which kernels compress only if messages stay on the
+    device."""
+    tensors = list(named)
+    on_gpu = any(tensor.device.type == "cuda" for _, tensor in tensors)
+    return _transport(request, reducer, tensors, options) or Place(None, "the host, where messages travel" if on_gpu else "the host")
+
+
 def _transport(request: Request, reducer: _core.Reducer, named: Sequence[Named], options: Options) -> Optional[Place]:
     """The device, if messages can stay there."""
     wanted = request.transport == "device"

@@ -176,6 +176,7 @@ class Gather:
         layouts = [_alone(coding, of_one) for of_one in by_owner]
         # All ranks send as many bytes as the longest message has.
         self._length = max(layout.lengths[0] for layout in layouts)
+        self._message_bytes = sum(layouts[peers.rank].forms)
         own, specs = by_owner[peers.rank], [piece.spec for piece in by_owner[peers.rank]]
         sender = Sender(specs, drawn_from + peers.rank, plain=True)
         self._packer = Packer(coding, [piece.own for piece in own], layouts[peers.rank], sender)
@@ -185,6 +186,11 @@ class Gather:
             Unpacker(coding, [piece.whole for piece in of_one], layout.places, Sender([piece.spec for piece in of_one]))
             for of_one, layout in zip(by_owner, layouts)
         ]
+
+    @property
+    def message_bytes(self) -> int:
+        """The length of this rank's forms, each counted once."""
+        return self._message_bytes
 
     def names(self, owner: int) -> List[str]:
         """The names of an owner's pieces, in the order of ``Found.place``."""

@@ -15,7 +15,7 @@ from ._nonfinite import Found, Reading
 Names = Callable[[int], Sequence[str]]
 
 
-@dataclass
+@dataclass(eq=False)
 class _Step:
     """The costs of a step, and what its messages told."""
 
@@ -33,10 +33,11 @@ class _Step:
 
 class Outcomes:
     """The outcomes of all steps. With ``skip``, steps with elements that are not finite are counted
-    as skipped; without it, they end the exchange."""
+    as skipped; without it, they end the exchange. ``gathers`` tells that parameters are exchanged,
+    not gradients."""
 
-    def __init__(self, peers: Peers, skip: bool) -> None:
-        self._peers, self._skip = peers, skip
+    def __init__(self, peers: Peers, skip: bool, gathers: bool = False) -> None:
+        self._peers, self._skip, self._gathers = peers, skip, gathers
         self._last: Optional[_Step] = None
         # The steps whose readings have not been looked at.
         self._unread: Deque[_Step] = deque()
@@ -67,11 +68,13 @@ class Outcomes:
         return first
 
     def end(self, reading: Reading) -> None:
-        """Ends the step; ``reading`` has what its messages told."""
+        """Ends the step; ``reading`` has what its messages told. A step of several backward passes
+        ends with each of them."""
         step = self._last
         assert step is not None, "no step has begun"
         step.reading = reading
-        self._unread.append(step)
+        if step not in self._unread:
+            self._unread.append(step)
 
     def check(self, all_steps: bool) -> None:
         """Looks at the readings of all steps, or of all but the last. Raises ``NonFiniteError``
@@ -80,16 +83,19 @@ class Outcomes:
             step = self._unread.popleft()
             assert step.reading is not None
             found = step.reading.found()
+            self._skipped += found is not None and not step.skipped
             step.skipped = found is not None
-            self._skipped += step.skipped
             if found is not None and not self._skip:
                 self._refuse(step, found)
 
     def _refuse(self, step: _Step, found: Found) -> None:
         name = step.names[found.exchange](found.sender)[found.place]
+        if self._gathers:
+            what, also, replaced = "parameter", "", "parameters that were gathered for that step"
+        else:
+            what, also, replaced = "gradient of", ", or its sum with the residual does", "gradients of that step"
         error = _core.NonFiniteError(
-            f"the gradient of '{name}' on rank {found.sender} contains NaN or infinity at step {step.step}, or its sum with the residual does; "
-            "the gradients of that step are NaN on all ranks"
+            f"the {what} '{name}' on rank {found.sender} contains NaN or infinity at step {step.step}{also}; the {replaced} are NaN on all ranks"
         )
         self.fail(error)
         raise error

@@ -46,6 +46,26 @@ def cut_tensor(name: str, shape: Shape, ranks: int) -> List[Slice]:
     return [slice_of(name, shape, start, (end - start, *rest), owner) for start, end, owner in cut]
 
 
+def cut_rows(name: str, shape: Shape, ranks: int) -> List[Slice]:
+    """The slices of a tensor whose rows FSDP2 shards: a chunk of whole rows for each rank, as
+    ``torch.chunk`` cuts them. The last chunks have fewer rows, or none, and then there is no
+    slice."""
+    chunk, row = chunk_of(shape, ranks)
+    borders = [min(rank * chunk, _rows(shape)) for rank in range(ranks + 1)]
+    cut = [(start, end, owner) for owner, (start, end) in enumerate(zip(borders, borders[1:])) if (end - start) * row > 0]
+    return [slice_of(name, shape, start * row, (end - start, *shape[1:]), owner) for start, end, owner in cut]
+
+
+def chunk_of(shape: Shape, ranks: int) -> Tuple[int, int]:
+    """The number of rows of the longest chunk of ``cut_rows``, and the number of elements of a
+    row."""
+    return -(-_rows(shape) // ranks), prod(shape[1:])
+
+
+def _rows(shape: Shape) -> int:
+    return shape[0] if shape else 1
+
+
 def slice_of(name: str, whole: Shape, start: int, shape: Shape, owner: int) -> Slice:
     """The slice of a tensor of shape ``whole`` that has its own ``shape`` and begins at element
     ``start``."""

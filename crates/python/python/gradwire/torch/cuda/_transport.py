@@ -1,5 +1,5 @@
-"""Averages a model's gradients without the host: messages stay on the device, and travel by the
-process group of the model.
+"""Averages a model's gradients, or gathers its parameters, without the host: messages stay on the
+device, and travel by the process group of the model.
 
 Two streams work side by side, so a bucket is compressed while earlier ones travel:
 
@@ -28,7 +28,8 @@ from ._kept import Kept, users_of
 from ._nonfinite import NonFinite
 from ._outcomes import Names, Outcomes
 from ._packed import Coding
-from ._slices import Shape, Slice, cut_tensor
+from ._shards import GatherShards, ReduceScatter, zeros_like
+from ._slices import Shape, Slice, cut_rows, cut_tensor
 
 
 class _AllGather:
@@ -45,8 +46,13 @@ class _AllGather:
     def pack(self, values: torch.Tensor, step: int) -> torch.Tensor:
         return self._spread.pack(values, self._kept.named(self._spread.kept), step)
 
-    def add(self, messages: torch.Tensor, out: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> None:
-        self._spread.add(messages, out, step, non_finite, exchange)
+    def place(self, bucket: torch.Tensor) -> torch.Tensor:
+        return bucket
+
+    def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
+        means = zeros_like(place)
+        self._spread.add(messages, means, step, non_finite, exchange)
+        return means
 
 
 class _ScatterReduce:
@@ -70,20 +76,29 @@ class _ScatterReduce:
     def pack(self, values: torch.Tensor, step: int) -> torch.Tensor:
         return self._scatter.pack(values, self._of_gradients.named(self._scatter.kept), step)
 
-    def add(self, messages: torch.Tensor, out: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> None:
-        means = self._scatter.means(messages, step, non_finite, exchange)
-        packed = self._gather.pack(means, self._of_means.named(self._gather.kept), step)
-        self._gather.add(packed, out, step, non_finite, exchange + 1)
+    def place(self, bucket: torch.Tensor) -> torch.Tensor:
+        return bucket
+
+    def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
+        own = self._scatter.means(messages, step, non_finite, exchange)
+        packed = self._gather.pack(own, self._of_means.named(self._gather.kept), step)
+        means = zeros_like(place)
+        self._gather.add(packed, means, step, non_finite, exchange + 1)
+        return means
 
 
-_Bucket = Union[_AllGather, _ScatterReduce]
+# ``pack`` compresses the values of a bucket. ``results`` exchanges the messages, and returns
+# float32 values for ``place``, the part of the bucket that changes.
+_Bucket = Union[_AllGather, _ScatterReduce, ReduceScatter, GatherShards]
 
 
 class DeviceTransport:
-    """Averages the buckets of a model between devices, by the collectives of a process group.
+    """Exchanges the buckets of a model between devices, by the collectives of a process group.
 
-    Means, residuals and saved states equal those of the host's exchange. ``tensors`` are the names
-    and shapes of the model's parameters, all on ``device``; ``group`` is the process group. With
+    The exchange is the reducer's: replicas average gradients by all-gather or scatter-reduce, and
+    for the shards of FSDP2 there are reduce-scatter, and gather-shards for parameters. Means,
+    residuals and saved states equal those of the host's exchange. ``tensors`` are the names and
+    shapes of the model's parameters, all on ``device``; ``group`` is the process group. With
     ``skip``, a step with an element that is not finite changes no residual, and its averages are
     NaN from that bucket on. Without it, all averages of the step from there on are NaN, too, and
     the next step raises ``NonFiniteError``.
@@ -111,15 +126,19 @@ class DeviceTransport:
         self._buckets: Dict[Tuple[int, int], Tuple[_Bucket, int]] = {}
         self._step = -1
         self._non_finite = NonFinite(device)
-        self._outcomes = Outcomes(self.peers, skip)
+        self._outcomes = Outcomes(self.peers, skip, gathers=reducer.exchange == "gather-shards")
 
     def _kept(self) -> List[Kept]:
         """The arrays of gradients and, if owners compress means, of means."""
         reducer, device = self.reducer, self._device
         if reducer.exchange == "all-gather":
             return [Kept(reducer, list(self.shapes.items()), device)]
-        self.slices = {name: cut_tensor(name, shape, self.peers.size) for name, shape in self.shapes.items()}
+        cut_one = cut_tensor if reducer.exchange == "scatter-reduce" else cut_rows
+        self.slices = {name: cut_one(name, shape, self.peers.size) for name, shape in self.shapes.items()}
         cut = [(one, place) for place, slices in enumerate(self.slices.values()) for one in slices]
+        if reducer.exchange != "scatter-reduce":
+            used = users_of(reducer, {one.name: place for one, place in cut})
+            return [Kept(reducer, [(one.name, one.shape) for one, _ in cut], device, used)]
         own = [(one, place) for one, place in cut if one.owner == self.peers.rank]
         users = [users_of(reducer, {one.name: place for one, place in of}, plain=of is own) for of in (cut, own)]
         return [
@@ -132,8 +151,8 @@ class DeviceTransport:
         return [0, *accumulate(prod(self.shapes[name]) for name in names)][:-1]
 
     def average(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor, scale: Scale) -> Future:
-        """Averages a bucket over ranks, in place and in the background. The future is one of the
-        device: streams that use its value wait for it."""
+        """Averages a bucket over ranks, or gathers it, in place and in the background. The future is
+        one of the device: streams that use its value wait for it."""
         self._outcomes.check_open()
         future = future_of(self._device)
         with self._failing():
@@ -148,10 +167,10 @@ class DeviceTransport:
             self._sending.record_stream(messages)
             self._sending.wait_event(packed)
             with self._sending.entered():
-                means = _zeros(tensor)
-                bucket.add(messages, means, step, self._non_finite, exchange)
-                self._non_finite.spoil(means)
-                write(means, scale, tensor)
+                place = bucket.place(tensor)
+                results = bucket.results(messages, place, step, self._non_finite, exchange)
+                self._non_finite.spoil(results)
+                write(results, scale, place)
                 # The future records the current stream.
                 future.set_result(tensor)
         return future
@@ -162,7 +181,8 @@ class DeviceTransport:
             with self._between_steps():
                 self._settle()
         self._step = step
-        with self._sending.entered():
+        # Parameters may be gathered in inference mode, but later steps are not.
+        with self._sending.entered(), torch.inference_mode(False):
             self._non_finite.begin()
 
     def _settle(self) -> None:
@@ -175,19 +195,32 @@ class DeviceTransport:
         stage = max(first for first, _ in self.reducer.stages if first <= step)
         known = self._buckets.get((tensor_group, stage))
         if known is None:
-            # DistributedDataParallel rebuilds its buckets after the first step.
-            self._buckets = {key: other for key, other in self._buckets.items() if other[1] >= step}
-            kind = _ScatterReduce if self.slices else _AllGather
-            known = (kind(self, names, self._specs[stage]), step)
+            if self.reducer.exchange in ("all-gather", "scatter-reduce"):
+                # DistributedDataParallel rebuilds its buckets after the first step.
+                self._buckets = {key: other for key, other in self._buckets.items() if other[1] >= step}
+            known = (self._new_bucket(names, self._specs[stage]), step)
         self._buckets[tensor_group, stage] = (known[0], step)
         return known[0]
 
-    def end_step(self) -> None:
-        """Ends a step once all its buckets were given to ``average``.
+    def _new_bucket(self, names: Sequence[str], specs: Dict[str, str]) -> _Bucket:
+        if self.reducer.exchange == "all-gather":
+            return _AllGather(self, names, specs)
+        if self.reducer.exchange == "scatter-reduce":
+            return _ScatterReduce(self, names, specs)
+        cut = [(specs[name], self.shapes[name], self.slices[name]) for name in names]
+        if self.reducer.exchange == "reduce-scatter":
+            return ReduceScatter(self.coding, self.peers, cut, self.kept[0])
+        return GatherShards(self.coding, self.peers, cut)
 
-        Raises ``NonFiniteError`` if the gradients of the step before were not finite on some rank.
-        On a CPU, of this step.
+    def end_step(self) -> None:
+        """Ends a step once all its buckets were given to ``average``. Does nothing before the first
+        step. A step of several backward passes ends with each of them.
+
+        Raises ``NonFiniteError`` if the values of the step before were not finite on some rank. On a
+        CPU, of this step.
         """
+        if self._step < 0:
+            return
         with self._sending.entered():
             self._outcomes.end(self._non_finite.reading(self._sending))
         self._outcomes.check(all_steps=self._device.type == "cpu")
@@ -282,8 +315,3 @@ class DeviceTransport:
         except Exception as error:
             self._outcomes.fail(error)
             raise
-
-
-def _zeros(tensor: torch.Tensor) -> torch.Tensor:
-    """Zeros for the means. They reuse the memory of a float32 bucket, whose values were packed."""
-    return tensor.zero_() if tensor.dtype == torch.float32 else torch.zeros_like(tensor, dtype=torch.float32)

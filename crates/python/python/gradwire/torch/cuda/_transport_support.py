@@ -13,6 +13,9 @@ from ._kernel import Dense
 from ._support import reason_against_device
 from .kernels import kernel_and_memory
 
+# The exchanges of replicas, and those of shards.
+_EXCHANGES = ("all-gather", "scatter-reduce", "reduce-scatter", "gather-shards")
+
 # By type of device, the backend whose collectives send bytes between devices.
 _BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
 
@@ -25,7 +28,7 @@ def reason_against(reducer: _core.Reducer, group: Any, named: Sequence[Named], w
     backend = str((group or dist.group.WORLD)._get_backend(device).name()).lower()
     if backend != _BACKENDS.get(device.type) or (device.type == "cpu" and not wanted):
         return f"the process group sends tensors on {device.type} by {backend}; create it with NCCL"
-    if reducer.exchange not in ("all-gather", "scatter-reduce"):
+    if reducer.exchange not in _EXCHANGES:
         return f"ranks exchange by {reducer.exchange}; pass exchange='scatter-reduce' or 'all-gather'"
     for step, _ in reducer.stages:
         for spec in sorted(set(reducer.specs(step))):
