@@ -15,7 +15,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from itertools import accumulate
 from math import prod
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 import torch
 from torch.futures import Future
@@ -124,6 +124,8 @@ class DeviceTransport:
         self._specs = {first: dict(zip(self.shapes, reducer.specs(first))) for first, _ in reducer.stages}
         # By tensor group and stage, with the last step that used it.
         self._buckets: Dict[Tuple[int, int], Tuple[_Bucket, int]] = {}
+        # The names of tensors that have been in a bucket.
+        self._exchanged: Set[str] = set()
         self._step = -1
         self._non_finite = NonFinite(device)
         self._outcomes = Outcomes(self.peers, skip, gathers=reducer.exchange == "gather-shards")
@@ -199,6 +201,7 @@ class DeviceTransport:
                 # DistributedDataParallel rebuilds its buckets after the first step.
                 self._buckets = {key: other for key, other in self._buckets.items() if other[1] >= step}
             known = (self._new_bucket(names, self._specs[stage]), step)
+            self._exchanged.update(names)
         self._buckets[tensor_group, stage] = (known[0], step)
         return known[0]
 
@@ -233,7 +236,7 @@ class DeviceTransport:
             kernel, _ = self.coding.compressor(spec)
             parts = [one.elements for one in self.slices.get(name, ())] or [elements]
             length = sum(kernel.form_bytes(part) for part in parts)
-            rows.append((name, elements, spec, float(length), length if self._step >= 0 else 0))
+            rows.append((name, elements, spec, float(length), length if name in self._exchanged else 0))
         return rows
 
     def described(self, step: int) -> str:
