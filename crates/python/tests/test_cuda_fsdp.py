@@ -136,7 +136,7 @@ def with_nan(rank, size, parameters):
         assert host.handle.stats()["skipped"] == device.handle.stats()["skipped"] == (step == 1)
     other = Run(rank, size, ["3lc", "int8"], {}, transport="device", parameters="int8" if parameters else None)
     if parameters and rank == 1:
-        other.model.units[1].all[0].to_local().fill_(float("inf"))
+        other.model.units[1].all[0].detach().to_local().fill_(float("inf"))
     other.step(0, bad=0 if rank == 1 and not parameters else None)
 
 
