@@ -98,3 +98,130 @@ def rotated(specs, by):
 def test_means_residuals_and_states_are_the_hosts(size, exchange):
     found = ranks(size, compare, SPECS * 2 if size < 3 else SPECS, exchange)
     assert "messages travel through the device" in found[0][2]
+
+
+def test_sixteen_bit_buckets_get_the_hosts_means():
+    for dtype in (torch.bfloat16, torch.float16):
+        ranks(2, compare, ["int8", "3lc", "signsgd"], "scatter-reduce", dtype)
+
+
+def test_nine_ranks_average_by_slices_by_default():
+    found = ranks(9, compare, ["int8", "eden"], "auto")
+    assert "scatter-reduce over 9 ranks" in found[0][2]
+    # What the collectives of a step send: this rank's messages, to eight of nine owners, and the
+    # mean of its slice, to eight ranks; heads and padding to 16 bytes come on top.
+    _, stats, _ = found[0]
+    slices = stats["message_bytes"] / 9
+    assert 16 * slices <= stats["bytes_up"] <= 16 * slices + 9 * 16 * 16, stats
+
+
+def saved(rank, size, transport):
+    run = Run(rank, ["int8", "3lc"], [size * 4096 + 5, 300], transport=transport, exchange="scatter-reduce")
+    run.step(0)
+    return run.handle.state_dict()
+
+
+def resharded(rank, size, states, saved_by):
+    """The state of this rank after a step from the states of another number of ranks."""
+    sizes = [saved_by * 4096 + 5, 300]
+    found = []
+    for transport in ("host", "device"):
+        run = Run(rank, ["int8", "3lc"], sizes, transport=transport, exchange="scatter-reduce")
+        run.handle.load_state_dict(states)
+        found.append((run.step(1).tolist(), entries(run.handle.state_dict())))
+    assert found[0] == found[1]
+
+
+def test_states_suit_other_numbers_of_ranks():
+    states = ranks(3, saved, "device")
+    assert [entries(state) for state in states] == [entries(state) for state in ranks(3, saved, "host")]
+    ranks(2, resharded, states, 3)
+
+
+def poisoned(rank, size, exchange, on_nonfinite):
+    """Three steps, of which rank 1 has an infinity in the second."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
+    run = Run(rank, ["int8", "3lc", "none"], [8197, 300, 5], transport="device", exchange=exchange, on_nonfinite=on_nonfinite, scaler=scaler)
+    run.step(0)
+    before = entries(run.handle.state_dict())
+    gradients = [torch.ones(size, 1) for size in run.sizes]
+    if rank == 1:
+        gradients[1][7] = float("inf")
+    run.model.zero_grad()
+    try:
+        run.model(gradients).backward()
+    except gradwire.NonFiniteError as error:
+        with pytest.raises(gradwire.ConfigError, match="the exchange has ended"):
+            run.handle._stays.average(0, 2, ["all.1"], torch.ones(300), 1.0)
+        return str(error)
+    assert all(parameter.grad.isnan().all() for parameter in run.model.parameters())
+    assert run.handle.stats()["skipped"] and run.handle.stats()["total_skipped"] == 1
+    assert entries(run.handle.state_dict()) == before
+    after = run.step(2)
+    assert not run.handle.stats()["skipped"]
+    return after.tolist()
+
+
+def unpoisoned(rank, size, exchange):
+    run = Run(rank, ["int8", "3lc", "none"], [8197, 300, 5], transport="host", exchange=exchange)
+    run.step(0)
+    # A skipped step counts as one.
+    run.handle._begin()
+    return run.step(2).tolist()
+
+
+@pytest.mark.parametrize("exchange", ["all-gather", "scatter-reduce"])
+def test_all_ranks_learn_of_values_that_are_not_finite(exchange):
+    for message in ranks(2, poisoned, exchange, "error"):
+        assert "'all.1' on rank 1 contains NaN or infinity at step 1" in message and "on_nonfinite=\"skip\"" in message
+    assert ranks(2, poisoned, exchange, "skip") == ranks(2, unpoisoned, exchange)
+
+
+def lost(rank, size, how):
+    run = Run(rank, ["int8"], [300], transport="device", deadline=1.0 if how == "silent" else 300.0)
+    # DistributedDataParallel itself waits for other ranks in the second step.
+    run.step(0), run.step(1)
+    if rank == 1:
+        os._exit(9) if how == "killed" else time.sleep(4)
+    run.step(2)
+
+
+def test_a_lost_rank_is_named_by_the_others():
+    start = time.monotonic()
+    found = outcomes(3, lost, "killed")
+    assert found[1] == ("gone",)
+    for rank in (0, 2):
+        assert found[rank][1] == "PeerLostError" and "rank 1 is gone" in found[rank][2], found[rank]
+    # The other ranks did not wait for the deadline.
+    assert time.monotonic() - start < 150
+    found = outcomes(2, lost, "silent")
+    assert found[0][1] == "DeadlineError" and "rank 1" in found[0][2], found[0]
+
+
+def refused(rank, size):
+    def message(specs=("int8",), **options):
+        with pytest.raises(gradwire.ConfigError) as error:
+            Run(rank, specs, [300] * len(specs), transport="device", **options)
+        return str(error.value)
+
+    found = [
+        message(["topk:ratio=0.1"]),
+        message(["atomo"], exchange="all-gather"),
+        message(["fp16"]),
+        message(device="host"),
+    ]
+    with pytest.raises(gradwire.ConfigError, match="did you mean 'device'"):
+        Run(rank, ["int8"], [300], transport="devise")
+    with pytest.raises(gradwire.ConfigError, match="the transport differs between ranks: the device; the host"):
+        Run(rank, ["int8"], [300], transport=["device", "host"][rank])
+    run = Run(rank, ["int8"], [300])
+    assert run.handle.describe().transport == "the host"
+    return found
+
+
+def test_what_cannot_stay_on_the_device_is_refused_with_the_remedy():
+    for messages in ranks(2, refused):
+        assert "the length of messages of 'topk" in messages[0]
+        assert "no kernel for 'atomo'" in messages[1]
+        assert "exchange='scatter-reduce'" in messages[2]
+        assert "leave device= out" in messages[3]

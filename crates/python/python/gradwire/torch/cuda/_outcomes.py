@@ -33,10 +33,10 @@ class _Step:
 
 class Outcomes:
     """The outcomes of all steps. With ``skip``, steps with elements that are not finite are counted
-    as skipped; without it, they end the exchange."""
+    as skipped; without it, they end the exchange with an error, which ``remedy`` follows."""
 
-    def __init__(self, peers: Peers, skip: bool) -> None:
-        self._peers, self._skip = peers, skip
+    def __init__(self, peers: Peers, skip: bool, remedy: str) -> None:
+        self._peers, self._skip, self._remedy = peers, skip, remedy
         self._last: Optional[_Step] = None
         # The steps whose readings have not been looked at.
         self._unread: Deque[_Step] = deque()
@@ -88,8 +88,8 @@ class Outcomes:
     def _refuse(self, step: _Step, found: Found) -> None:
         name = step.names[found.exchange](found.sender)[found.place]
         error = _core.NonFiniteError(
-            f"the gradient of '{name}' on rank {found.sender} contains NaN or infinity at step {step.step}, or its sum with the residual does; "
-            "the gradients of that step are NaN on all ranks"
+            f"the gradient of '{name}' on rank {found.sender} contains NaN or infinity at step {step.step}, or its sum with the residual "
+            f"does{self._remedy}"
         )
         self.fail(error)
         raise error

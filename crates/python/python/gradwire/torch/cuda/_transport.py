@@ -111,7 +111,7 @@ class DeviceTransport:
         self._buckets: Dict[Tuple[int, int], Tuple[_Bucket, int]] = {}
         self._step = -1
         self._non_finite = NonFinite(device)
-        self._outcomes = Outcomes(self.peers, skip)
+        self._outcomes = Outcomes(self.peers, skip, reducer.nonfinite_remedy)
 
     def _kept(self) -> List[Kept]:
         """The arrays of gradients and, if owners compress means, of means."""
