@@ -2,9 +2,12 @@
 host. Kernels run under Triton's interpreter, and collectives over gloo."""
 
 import json
+import mmap
 import os
 import struct
+import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,11 +16,16 @@ from torch.nn.parallel import DistributedDataParallel
 pytest.importorskip("triton", reason="PyTorch came without Triton")
 
 import gradwire
-from gradwire import _core
+from gradwire.torch import _device
+from gradwire.torch._options import Options
+from gradwire.torch.cuda._batch import Slot
 from gradwire.torch.cuda._config import Config
 from gradwire.torch.cuda._kernel import Dense
+from gradwire.torch.cuda._nonfinite import NonFinite
+from gradwire.torch.cuda._packed import Coding, Layout, Packer, Sender, Unpacker
+from gradwire.torch.cuda._slices import cut_tensor
 from gradwire.torch.cuda.kernels import KERNELS, kernel_and_memory
-from models import build, exchange_bytes, train
+from models import exchange_bytes
 from world import outcomes, ranks
 
 # Every compressor whose messages have a fixed length there; parameters that use other kernels or
@@ -56,21 +64,21 @@ class Run:
         return torch.cat([parameter.grad.float().flatten() for parameter in self.model.parameters()]).view(torch.int32)
 
 
-def compare(rank, size, specs, exchange, dtype=torch.float32):
+def compare(rank, size, specs, exchange, dtype=torch.float32, steps=3):
     """Runs both transports side by side, then continues each with the other's state."""
     # In turn a tensor that is cut into slices with a rest, a small one, one of fewer elements than
     # ranks, and an empty one.
     sizes = [[size * 4096 + 5, 300, 1, 0][at % 4] for at in range(len(specs))]
     host, device = (Run(rank, specs, sizes, dtype, exchange=exchange, transport=name) for name in ("host", "device"))
-    for step in range(3):
+    for step in range(steps):
         check(specs, sizes, host.step(step), device.step(step), step)
     states = [run.handle.state_dict() for run in (host, device)]
     assert entries(states[0]) == entries(states[1])
     host.handle.load_state_dict(states[1])
     device.handle.load_state_dict(states[0])
-    check(specs, sizes, host.step(3), device.step(3), 3)
+    check(specs, sizes, host.step(steps), device.step(steps), steps)
     stats = [run.handle.stats() for run in (host, device)]
-    assert stats[0]["elements"] == stats[1]["elements"] == sum(sizes) and stats[1]["total_steps"] == 4
+    assert stats[0]["elements"] == stats[1]["elements"] == sum(sizes) and stats[1]["total_steps"] == steps + 1
     return device.handle.state_dict(), stats[1], str(device.handle.describe())
 
 
@@ -89,15 +97,17 @@ def check(specs, sizes, host, device, step):
         assert (expected == found).all(), (spec, step, int((expected != found).sum()))
 
 
-def rotated(specs, by):
-    """So that each compressor has tensors of each size in some test."""
-    return specs[by:] + specs[:by]
-
-
-@pytest.mark.parametrize("size, exchange", [(1, "scatter-reduce"), (2, "scatter-reduce"), (3, "scatter-reduce"), (2, "all-gather"), (3, "all-gather")])
-def test_means_residuals_and_states_are_the_hosts(size, exchange):
-    found = ranks(size, compare, SPECS * 2 if size < 3 else SPECS, exchange)
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_means_of_slices_residuals_and_states_are_the_hosts(size):
+    # In another order, so compressors have tensors of other sizes.
+    found = ranks(size, compare, SPECS[size:] + SPECS[:size], "scatter-reduce")
     assert "messages travel through the device" in found[0][2]
+
+
+def test_means_of_whole_messages_are_the_hosts():
+    # One with a memory of its own, one with votes, and one whose draws depend on the sender.
+    found = ranks(3, compare, ["int8:momentum=0.9", "signsgd", "eden", "none", "3lc"], "all-gather")
+    assert "all-gather over 3 ranks" in found[0][2]
 
 
 def test_sixteen_bit_buckets_get_the_hosts_means():
@@ -106,7 +116,7 @@ def test_sixteen_bit_buckets_get_the_hosts_means():
 
 
 def test_nine_ranks_average_by_slices_by_default():
-    found = ranks(9, compare, ["int8", "eden"], "auto")
+    found = ranks(9, compare, ["int8", "eden"], "auto", torch.float32, 1)
     assert "scatter-reduce over 9 ranks" in found[0][2]
     # What the collectives of a step send: this rank's messages, to eight of nine owners, and the
     # mean of its slice, to eight ranks; heads and padding to 16 bytes come on top.
@@ -225,3 +235,59 @@ def test_what_cannot_stay_on_the_device_is_refused_with_the_remedy():
         assert "no kernel for 'atomo'" in messages[1]
         assert "exchange='scatter-reduce'" in messages[2]
         assert "leave device= out" in messages[3]
+
+
+def test_places_of_many_elements_do_not_wrap():
+    elements = 5 << 31
+    slices = cut_tensor("w", (elements, 1), 3)
+    borders = [0, 3579139413, 7158278826, 10737418240]
+    assert [(one.name, one.shape, one.owner) for one in slices] == [
+        (f"w[{start}..{end}]", (end - start, 1), owner) for owner, (start, end) in enumerate(zip(borders, borders[1:]))
+    ]
+    # Heads of 4 bytes, forms of 4 bytes and a byte for each element, at multiples of 4.
+    layout = Layout(Coding(torch.device("cpu"), 0, 3), [one.elements for one in slices], ["int8"] * 3, [0, 0, 1], 2)
+    assert layout.forms == [3579139417, 3579139417, 3579139418]
+    assert layout.places == [4, 3579139424, 4] and layout.lengths == [7158278848, 3579139424]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is reserved as on Linux")
+@pytest.mark.parametrize("spec", ["int8:ef=off", "eden"])
+def test_messages_may_begin_beyond_the_reach_of_32_bits(spec):
+    coding, slot = Coding(torch.device("cpu"), 7, 2), Slot("w", (300,), 0, 0)
+    layout = Layout(coding, [300], [spec], [0], 1)
+    packer = Packer(coding, [slot], layout, Sender([spec], 0))
+    values = torch.randn(300, generator=torch.Generator().manual_seed(1))
+    message = packer.pack(values, {}, 0)
+    unpacker, found = Unpacker(coding, [slot], layout.places, [spec], [0]), []
+    for stride in (1 << 10, (1 << 31) + 16):
+        received = torch.frombuffer(mmap.mmap(-1, stride + 1024, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000), dtype=torch.uint8)
+        received[: len(message)] = received[stride : stride + len(message)] = message
+        out = torch.zeros(300)
+        unpacker.add(received, out, 0, 2, stride)
+        non_finite = NonFinite(torch.device("cpu"))
+        received[stride] = 255
+        non_finite.note(received, stride, 2, 3)
+        found.append((out, non_finite.state))
+    assert (found[0][0] == found[1][0]).all() and found[0][0].abs().sum() > 1
+    assert found[0][1].tolist() == found[1][1].tolist() == [255, 1, 3]
+
+
+def chosen(transport, backend, spec="int8", exchange="all-gather"):
+    """What is chosen for gradients on a GPU, whose kernels work."""
+    reducer = SimpleNamespace(rank=0, stages=[(0, 1)], specs=lambda step: [spec], exchange=exchange)
+    group = SimpleNamespace(_get_backend=lambda device: SimpleNamespace(name=lambda: backend))
+    parameter = SimpleNamespace(device=torch.device("cuda:0"), dtype=torch.float32, shape=(4,))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_transport_support", "_support"):
+            patch.setattr(f"gradwire.torch.cuda.{name}.reason_against_device", lambda *arguments: None)
+        patch.setattr("gradwire.torch.cuda._transport.DeviceTransport", lambda *arguments: "messages on the device")
+        patch.setattr("gradwire.torch.cuda._exchange.DeviceExchange", lambda *arguments: "messages through the host")
+        request = _device.Request("auto", transport, group)
+        return _device.of(request, reducer, [("w", parameter)], Options()).exchange
+
+
+def test_messages_stay_on_a_gpu_by_default_if_nccl_sends_them():
+    assert chosen("auto", "nccl") == chosen("device", "nccl") == chosen("auto", "nccl", exchange="scatter-reduce") == "messages on the device"
+    assert chosen("auto", "gloo") == chosen("host", "nccl") == chosen("auto", "nccl", "topk") == "messages through the host"
+    with pytest.raises(gradwire.ConfigError, match="sends tensors on cuda by gloo; create it with NCCL"):
+        chosen("device", "gloo")

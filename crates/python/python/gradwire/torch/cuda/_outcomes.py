@@ -4,7 +4,7 @@ are not finite."""
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Callable, Deque, Dict, List, Optional, Sequence
 
 from ... import _core
@@ -122,4 +122,4 @@ class Outcomes:
         }
 
     def _traffic(self) -> Traffic:
-        return Traffic(*astuple(self._peers.traffic))
+        return replace(self._peers.traffic)
