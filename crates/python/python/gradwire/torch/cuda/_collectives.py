@@ -13,9 +13,9 @@ The caller cuts tensors into pieces and decides where their elements are:
 - ``Spread``: ``pack`` compresses all pieces, and ``add`` adds their means over all ranks to a
   buffer. An all-reduce by an all-gather, for a few ranks. Owners and ``own`` do not matter.
 
-``pack`` takes the kept arrays with the names ``kept``. It and the other method may run in two streams. A scatter-reduce is a ``Scatter`` and then a
-``Gather`` of the means. Messages are added in the order of ranks, so sums have the same bits on all
-ranks and equal the host's.
+``pack`` takes the kept arrays with the names ``kept``. It and the other method may run in two
+streams. A scatter-reduce is a ``Scatter`` and then a ``Gather`` of the means. Messages are added in
+the order of ranks, so sums have the same bits on all ranks and equal the host's.
 """
 
 from __future__ import annotations
@@ -108,21 +108,6 @@ class Peers:
         self.traffic.messages_down += self.size - 1
 
 
-class _OfEquals:
-    """The means of pieces of which every rank sends a message."""
-
-    def __init__(self, coding: Coding, slots: Sequence[Slot], places: Sequence[int], specs: Sequence[str]) -> None:
-        self._unpacker = Unpacker(coding, slots, places, Sender(specs))
-
-    def add(self, received: torch.Tensor, senders: int, out: torch.Tensor, step: int) -> None:
-        """Adds the means of the blocks of all ranks to a buffer of float32, which is 0 at their
-        elements."""
-        stride = len(received) // senders
-        for rank in range(senders):
-            self._unpacker.add(received[rank * stride :], out, 1.0 / senders, step, rank)
-        self._unpacker.aggregate(out)
-
-
 class Scatter:
     """Averages each piece at its owner; see the module. ``own_elements`` is the length of an
     owner's buffer."""
@@ -138,7 +123,7 @@ class Scatter:
         self.kept = self._packer.kept
         own = [place for place, owner in enumerate(owners) if owner == peers.rank]
         places, own_specs = [layout.places[place] for place in own], [specs[place] for place in own]
-        self._means = _OfEquals(coding, [self._pieces[place].own for place in own], places, own_specs)
+        self._unpacker = Unpacker(coding, [self._pieces[place].own for place in own], places, own_specs, [0] * len(own))
 
     @property
     def names(self) -> List[str]:
@@ -158,9 +143,11 @@ class Scatter:
         """Sends the messages of ``pack``. Returns an owner's buffer of float32 with the means of
         this rank's pieces, and 0 elsewhere."""
         received = self._peers.all_to_all(messages, self._layout.lengths)
-        non_finite.note(received, self._layout.lengths[self._peers.rank], self._peers.size, exchange)
+        ranks, stride = self._peers.size, self._layout.lengths[self._peers.rank]
+        non_finite.note(received, stride, ranks, exchange)
         means = torch.zeros(self._own_elements, dtype=torch.float32, device=received.device)
-        self._means.add(received, self._peers.size, means, step)
+        self._unpacker.add(received, means, step, ranks, stride)
+        self._unpacker.aggregate(means)
         return means
 
 
@@ -171,7 +158,7 @@ class Gather:
     """
 
     def __init__(self, coding: Coding, peers: Peers, pieces: Sequence[Piece], drawn_from: int = 0) -> None:
-        self._peers, self._drawn_from = peers, drawn_from
+        self._peers = peers
         by_owner = [[piece for piece in pieces if piece.owner == owner] for owner in range(peers.size)]
         layouts = [_alone(coding, of_one) for of_one in by_owner]
         # All ranks send as many bytes as the longest message has.
@@ -182,10 +169,10 @@ class Gather:
         self._packer = Packer(coding, [piece.own for piece in own], layouts[peers.rank], sender)
         self.kept = self._packer.kept
         self._names = [[piece.whole.name for piece in of_one] for of_one in by_owner]
-        self._unpackers = [
-            Unpacker(coding, [piece.whole for piece in of_one], layout.places, Sender([piece.spec for piece in of_one]))
-            for of_one, layout in zip(by_owner, layouts)
-        ]
+        ordered = [piece for of_one in by_owner for piece in of_one]
+        starts = [owner * self._length + place for owner, layout in enumerate(layouts) for place in layout.places]
+        drawn_as = [drawn_from + piece.owner for piece in ordered]
+        self._unpacker = Unpacker(coding, [piece.whole for piece in ordered], starts, [piece.spec for piece in ordered], drawn_as)
 
     @property
     def message_bytes(self) -> int:
@@ -205,8 +192,7 @@ class Gather:
         float32."""
         received = self._peers.all_gather(messages)
         non_finite.note(received, self._length, self._peers.size, exchange)
-        for owner, unpacker in enumerate(self._unpackers):
-            unpacker.add(received[owner * self._length :], out, 1.0, step, self._drawn_from + owner)
+        self._unpacker.add(received, out, step)
 
 
 class Spread:
@@ -218,7 +204,7 @@ class Spread:
         self._layout = _alone(coding, pieces)
         self._packer = Packer(coding, slots, self._layout, Sender(specs, peers.rank))
         self.kept = self._packer.kept
-        self._means = _OfEquals(coding, slots, self._layout.places, specs)
+        self._unpacker = Unpacker(coding, slots, self._layout.places, specs, [0] * len(slots))
         self.names = [slot.name for slot in slots]
 
     @property
@@ -234,8 +220,10 @@ class Spread:
         """Sends the messages of ``pack``, and adds the means of all ranks to a buffer of float32,
         which is 0 at their elements."""
         received = self._peers.all_gather(messages)
-        non_finite.note(received, len(messages), self._peers.size, exchange)
-        self._means.add(received, self._peers.size, out, step)
+        ranks, stride = self._peers.size, len(messages)
+        non_finite.note(received, stride, ranks, exchange)
+        self._unpacker.add(received, out, step, ranks, stride)
+        self._unpacker.aggregate(out)
 
 
 def _alone(coding: Coding, pieces: Sequence[Piece]) -> Layout:

@@ -88,8 +88,10 @@ class Kept:
         """Keeps or undoes a step, and prepares the next one. ``skipped`` is a truth value on the
         device, which this does not wait for: whether the step must be undone."""
         for kind, values in self.arrays.items():
-            # An array that was created in the step had zeros before.
-            before = self._before.setdefault(kind, torch.zeros_like(values))
+            if kind not in self._before:
+                # The array was created in the step.
+                self._before[kind] = torch.zeros_like(values)
+            before = self._before[kind]
             torch.where(skipped, before, values, out=values)
             before.copy_(values)
 

@@ -4,7 +4,7 @@ are not finite."""
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Callable, Deque, Dict, List, Optional, Sequence
 
 from ... import _core
@@ -33,11 +33,11 @@ class _Step:
 
 class Outcomes:
     """The outcomes of all steps. With ``skip``, steps with elements that are not finite are counted
-    as skipped; without it, they end the exchange. ``gathers`` tells that parameters are exchanged,
-    not gradients."""
+    as skipped; without it, they end the exchange with an error, which ``remedy`` follows.
+    ``gathers`` tells that parameters are exchanged, not gradients."""
 
-    def __init__(self, peers: Peers, skip: bool, gathers: bool = False) -> None:
-        self._peers, self._skip, self._gathers = peers, skip, gathers
+    def __init__(self, peers: Peers, skip: bool, remedy: str, gathers: bool = False) -> None:
+        self._peers, self._skip, self._remedy, self._gathers = peers, skip, remedy, gathers
         self._last: Optional[_Step] = None
         # The steps whose readings have not been looked at.
         self._unread: Deque[_Step] = deque()
@@ -90,12 +90,9 @@ class Outcomes:
 
     def _refuse(self, step: _Step, found: Found) -> None:
         name = step.names[found.exchange](found.sender)[found.place]
-        if self._gathers:
-            what, also, replaced = "parameter", "", "parameters that were gathered for that step"
-        else:
-            what, also, replaced = "gradient of", ", or its sum with the residual does", "gradients of that step"
+        what, also = ("parameter", "") if self._gathers else ("gradient of", ", or its sum with the residual does")
         error = _core.NonFiniteError(
-            f"the {what} '{name}' on rank {found.sender} contains NaN or infinity at step {step.step}{also}; the {replaced} are NaN on all ranks"
+            f"the {what} '{name}' on rank {found.sender} contains NaN or infinity at step {step.step}{also}{self._remedy}"
         )
         self.fail(error)
         raise error
@@ -128,4 +125,4 @@ class Outcomes:
         }
 
     def _traffic(self) -> Traffic:
-        return Traffic(*astuple(self._peers.traffic))
+        return replace(self._peers.traffic)

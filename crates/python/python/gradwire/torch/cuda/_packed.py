@@ -132,16 +132,22 @@ class Packer:
 
 
 class Unpacker:
-    """Adds the tensors of one block to a buffer. ``slots`` has their places there."""
+    """Adds the tensors of received messages to a buffer, with one launch of each kernel.
 
-    def __init__(self, coding: Coding, slots: Sequence[Slot], places: Sequence[int], sender: Sender) -> None:
-        self._parts = _parts(coding, slots, places, sender)
+    ``slots`` has their places in the buffer, ``starts`` the first byte of each form, and
+    ``drawn_as`` the rank in the random draws of each message.
+    """
 
-    def add(self, block: torch.Tensor, out: torch.Tensor, weight: float, step: int, drawn_as: int) -> None:
-        """Adds ``weight`` times the tensors of a block to a buffer of float32. ``drawn_as`` is the
-        rank in the random draws of the block's sender."""
-        for part in self._parts:
-            part.kernel.add(part.batch, Forms(block, part.starts), out, weight, step, drawn_as)
+    def __init__(self, coding: Coding, slots: Sequence[Slot], starts: Sequence[int], specs: Sequence[str], drawn_as: Sequence[int]) -> None:
+        self._parts = _parts(coding, slots, starts, Sender(specs))
+        self._senders = [part.batch.vector([drawn_as[place] for place in part.places], torch.int32) for part in self._parts]
+
+    def add(self, received: torch.Tensor, out: torch.Tensor, step: int, messages: int = 1, stride: int = 0) -> None:
+        """Adds the mean of the ``messages`` of each tensor to a buffer of float32. They come from
+        consecutive ranks, and begin ``stride`` bytes after each other."""
+        for part, senders in zip(self._parts, self._senders):
+            forms = Forms(received, part.starts, messages, stride, senders)
+            part.kernel.add(part.batch, forms, out, 1.0 / messages, step, 0)
 
     def aggregate(self, out: torch.Tensor) -> None:
         """Turns the weighted means of all ranks into the gradients of the step, in place: the

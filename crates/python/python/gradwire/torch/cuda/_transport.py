@@ -128,7 +128,7 @@ class DeviceTransport:
         self._exchanged: Set[str] = set()
         self._step = -1
         self._non_finite = NonFinite(device)
-        self._outcomes = Outcomes(self.peers, skip, gathers=reducer.exchange == "gather-shards")
+        self._outcomes = Outcomes(self.peers, skip, reducer.nonfinite_remedy, gathers=reducer.exchange == "gather-shards")
 
     def _kept(self) -> List[Kept]:
         """The arrays of gradients and, if owners compress means, of means."""
