@@ -64,14 +64,15 @@ class Sharded(Handle):
         # Ranks whose messages travel in different ways would wait for each other.
         self._compare({"the transport": _name_of(self._stays)})
 
-    def gather(self, named: List[Named], options: Options, request: _device.Request) -> None:
-        """Compresses the parameters that the ranks of the request's group gather."""
+    def gather(self, named: List[Named], on_devices: List[Named], options: Options, request: _device.Request) -> None:
+        """Compresses the parameters that the ranks of the request's group gather. ``on_devices``
+        has their devices and types."""
         with self._closing():
             reducer, private = connect(request.group, partial(options.reducer_of_gradients, named), options.deadline, _CALLER)
             self._release_parameters = weakref.finalize(self, release, reducer, private)
             self._release_parameters.atexit = False
             self._parameters = HostExchange(reducer)
-            self._gathers = _device.of_shards(request, reducer, named, options).exchange
+            self._gathers = _device.of_shards(request, reducer, on_devices, options).exchange
         if self._gathers is not None:
             self._parameters = DeviceExchange(self._gathers)
         self._compare({"the transport of parameters": _name_of(self._gathers)})

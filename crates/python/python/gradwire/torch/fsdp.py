@@ -135,15 +135,13 @@ def register(
     # Refused before groups are created, so a refusal leaves nothing behind.
     for unit in units:
         check_free(unit)
+    _units.shard_group(units)
     # Parameters that are not trained are sent as they are.
     gathered = [unit for unit in units if unit.trains] if parameters is not None else []
     if parameters is not None:
         _check_parameters(parameters, gathered, parameter_changes)
-    shards = _units.shard_group(units)
     check_zeros(units, compressor, replace(chosen, exchange="auto").votes(_units.whole(units)))
     handle = _handle(units, chosen, replicas, transport, scaler)
-    if skips:
-        handle._suggest_skipping()
     handle._has_replicas = replicas is not None or _units.replicas(units) > 1
     handle._compare({"parameters": parameters, "parameter_changes": parameter_changes, "scaler": "none" if scaler is None else "GradScaler"})
     if parameters is not None:
@@ -151,7 +149,7 @@ def register(
         of_parameters = replace(options, compressor=parameters, rules=None, exchange="gather-shards", on_nonfinite="error")
         request = Request("auto", transport, _units.process_group(units, "_all_gather_process_group"))
         on_devices = _units.on_devices(gathered, named, reduced=False)
-        handle.gather(on_devices, selected(model, dict(named), of_parameters), request)
+        handle.gather(named, on_devices, selected(model, dict(named), of_parameters), request)
     _install(handle, units, gathered, averages_shards=replicas is None, changes=parameter_changes)
     return handle
 
@@ -164,6 +162,8 @@ def _handle(units: List[_units.Unit], options: Options, replicas: Optional[Any],
         seed = whole_number("seed", options.seed) + ((_units.replica_rank(units) or 0) << 32)
         options, named = replace(options, exchange="reduce-scatter", seed=seed), _units.whole(units)
         handle = Sharded(units, named, options, _units.shard_group(units), scaler)
+        if _units.replica_rank(units) is None:
+            handle._suggest_skipping()
         group = _units.process_group(units, "_reduce_scatter_process_group")
     else:
         group, named = _units.replica_group(replicas, units), _units.shards(units)
