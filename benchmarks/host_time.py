@@ -1,5 +1,5 @@
-"""Time that the host spends on one bucket in a communication hook that leaves messages on the device,
-beside PyTorch's fp16_compress_hook. Needs no GPU.
+"""Time that the host spends on one bucket in a communication hook that leaves messages on the
+device, beside PyTorch's fp16_compress_hook. Needs no GPU.
 
 Collectives are those of PyTorch's fake process group, which send nothing. Launches of Triton's
 kernels bind their arguments and look up the compiled kernel, as real ones do, but start nothing.

@@ -162,7 +162,7 @@ def poisoned(rank, size, exchange, on_nonfinite):
         run.model(gradients).backward()
     except gradwire.NonFiniteError as error:
         with pytest.raises(gradwire.ConfigError, match="the exchange has ended"):
-            run.handle._stays.average(0, 2, ["all.1"], torch.ones(300), 1.0)
+            run.handle._on_device.average(0, 2, ["all.1"], torch.ones(300), 1.0)
         return str(error)
     assert all(parameter.grad.isnan().all() for parameter in run.model.parameters())
     assert run.handle.stats()["skipped"] and run.handle.stats()["total_skipped"] == 1

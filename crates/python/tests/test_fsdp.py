@@ -137,7 +137,7 @@ class Ends:
 
 
 def test_only_parts_are_copied(monkeypatch):
-    monkeypatch.setattr(gradwire.torch._sharded, "_is_in_main_memory", lambda values: False)
+    monkeypatch.setattr(gradwire.torch._unit_exchanges, "_is_in_main_memory", lambda values: False)
     reducer = Ends()
     exchange = gradwire.torch._unit_exchanges.HostExchange(reducer)
     exchange._memory(torch.device("cpu")).of(16).zero_()

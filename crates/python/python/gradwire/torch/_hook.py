@@ -42,7 +42,7 @@ class Hook(Handle):
     # Averages on a GPU; ``None`` if the host does.
     _device: Optional[Any] = None
     # The same object, if messages stay on the device.
-    _stays: Optional[Any] = None
+    _on_device: Optional[Any] = None
     _warned_of_toggled = False
     # The model that calls the hook, if it is known.
     _caller: Callable[[], Optional[DistributedDataParallel]] = staticmethod(lambda: None)
@@ -119,9 +119,9 @@ class Hook(Handle):
         try:
             place = _device.of(request, self._reducer, named, options)
             self._device, self._compressed_on = place.exchange, place.compressed_on
-            self._stays = place.exchange if place.sends else None
+            self._on_device = place.exchange if place.sends else None
             # Ranks whose messages travel in different ways would wait for each other.
-            self._compare({"the transport": "the host" if self._stays is None else "the device"})
+            self._compare({"the transport": "the host" if self._on_device is None else "the device"})
         except BaseException:
             self.close()
             raise
@@ -168,11 +168,11 @@ class Hook(Handle):
     def _plan(self) -> List[Tuple[str, int, str, float, int]]:
         if self._custom is not None:
             return self._custom.plan()
-        return super()._plan() if self._stays is None else self._stays.plan(self._step)  # type: ignore[no-any-return]
+        return super()._plan() if self._on_device is None else self._on_device.plan(self._step)  # type: ignore[no-any-return]
 
     @property
     def _transport(self) -> str:
-        return super()._transport if self._stays is None else self._stays.described(self._step)
+        return super()._transport if self._on_device is None else self._on_device.described(self._step)
 
     @property
     def _spec(self) -> str:
@@ -329,13 +329,13 @@ class Hook(Handle):
                 )
 
     def _costs(self) -> Dict[str, Any]:
-        return (self._custom or self._stays or self._reducer).stats()  # type: ignore[no-any-return]
+        return (self._custom or self._on_device or self._reducer).stats()  # type: ignore[no-any-return]
 
     def _wait_for_averages(self) -> None:
-        if self._stays is None:
+        if self._on_device is None:
             super()._wait_for_averages()
         else:
-            self._stays.end_step()
+            self._on_device.end_step()
 
 
 def hook(state: Hook, bucket: Any) -> Future:

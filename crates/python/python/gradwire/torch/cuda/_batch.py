@@ -72,8 +72,9 @@ class Batch:
         """The grid of a kernel whose programs process ``block`` units of a tensor each.
 
         A unit is an element, unless ``units`` turns a number of elements into a number of units.
-        The table is kept under ``units``, so this must be the same function at every step. Row p has the tensor of program p and the number of its block. If there are no units, there
-        are no rows.
+        The table is kept under ``units``, so this must be the same function at every step. Row p
+        has the tensor of program p and the number of its block. If there are no units, there are no
+        rows.
         """
         table = self._tables.get((block, units))
         if table is None:
