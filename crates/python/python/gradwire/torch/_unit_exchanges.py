@@ -76,7 +76,7 @@ class DeviceExchange:
         """
         if isinstance(scale, torch.Tensor):
             scale = scale.to(values.device)
-        self.transport.average(self.reducer.tensor_group(names), step, names, values, scale).wait()
+        self.transport.exchange(self.reducer.tensor_group(names), step, names, values, scale)
 
 
 Exchange = Union[HostExchange, DeviceExchange]

@@ -21,7 +21,7 @@ import torch
 from torch.futures import Future
 
 from ... import _core
-from .._staging import Scale, Stream, future_of, unscaled, write
+from .._staging import Scale, Stream, divided, future_of, unscaled, write
 from ._batch import Slot
 from ._collectives import CollectiveError, Gather, Peers, Piece, Scatter, Spread
 from ._kept import Kept, users_of
@@ -153,29 +153,49 @@ class DeviceTransport:
         return [0, *accumulate(prod(self.shapes[name]) for name in names)][:-1]
 
     def average(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor, scale: Scale) -> Future:
-        """Averages a bucket over ranks, or gathers it, in place and in the background. The future is
-        one of the device: streams that use its value wait for it."""
-        self._outcomes.check_open()
+        """Averages a bucket over ranks, in place and in the background. The future is one of the
+        device: streams that use its value wait for it."""
         future = future_of(self._device)
         with self._failing():
-            if step != self._step:
-                self._begin(step)
-            bucket = self._bucket(tensor_group, step, names)
-            exchange = self._outcomes.add(bucket.names, tensor.numel(), bucket.message_bytes)
+            bucket, exchange = self._next(tensor_group, step, names, tensor)
             values = unscaled(tensor, scale, self._packing, self._sending)
-            with self._packing.entered():
-                messages = bucket.pack(values, step)
-                packed = self._packing.record_event()
-            self._sending.record_stream(messages)
-            self._sending.wait_event(packed)
+            self._exchange(bucket, exchange, values, tensor, scale)
             with self._sending.entered():
-                place = bucket.place(tensor)
-                results = bucket.results(messages, place, step, self._non_finite, exchange)
-                self._non_finite.spoil(results)
-                write(results, scale, place)
                 # The future records the current stream.
                 future.set_result(tensor)
         return future
+
+    def exchange(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor, scale: Scale) -> None:
+        """Like ``average``, or gathers a bucket. The current stream waits for it, and must have
+        waited before the caller frees ``tensor`` or ``scale``."""
+        with self._failing():
+            bucket, exchange = self._next(tensor_group, step, names, tensor)
+            self._packing.follow_current()
+            with self._packing.entered():
+                values = divided(tensor, scale)
+            self._exchange(bucket, exchange, values, tensor, scale)
+            self._sending.precede_current()
+
+    def _next(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor) -> Tuple[_Bucket, int]:
+        """The next bucket of a step, and the number of its first exchange."""
+        self._outcomes.check_open()
+        if step != self._step:
+            self._begin(step)
+        bucket = self._bucket(tensor_group, step, names)
+        return bucket, self._outcomes.add(bucket.names, tensor.numel(), bucket.message_bytes)
+
+    def _exchange(self, bucket: _Bucket, exchange: int, values: torch.Tensor, tensor: torch.Tensor, scale: Scale) -> None:
+        """Packs ``values``, exchanges the messages, and writes the results to ``tensor``."""
+        with self._packing.entered():
+            messages = bucket.pack(values, self._step)
+            packed = self._packing.record_event()
+        self._sending.record_stream(messages)
+        self._sending.wait_event(packed)
+        with self._sending.entered():
+            place = bucket.place(tensor)
+            results = bucket.results(messages, place, self._step, self._non_finite, exchange)
+            self._non_finite.spoil(results)
+            write(results, scale, place)
 
     def _begin(self, step: int) -> None:
         self._outcomes.begin(step)
