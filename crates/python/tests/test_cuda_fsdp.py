@@ -120,6 +120,26 @@ def test_gradients_parameters_and_states_are_the_hosts(size, fsdp, options):
         assert device["message_bytes"] == sum(one.message_bytes for one in tensors) > 0
 
 
+def of_replicas(rank, size):
+    """The gradients of two steps, in which replicas of one shard each exchange them."""
+    found = []
+    for transport in ("host", "device"):
+        mesh = init_device_mesh(DEVICE.type, (size, 1), mesh_dim_names=("nodes", "shards"))
+        model = fully_shard(Given([(7, 30), (40,)]), mesh=mesh["shards"])
+        options = {"replicas": mesh["nodes"], "exchange": "scatter-reduce", "raw_vectors": False, "raw_below": 0}
+        handle = gradwire.torch.fsdp.register(model, "3lc", transport=transport, **options)
+        for step in range(2):
+            generator = torch.Generator().manual_seed(2 * step + rank)
+            model([torch.randn(7, 30, generator=generator), torch.randn(40, generator=generator)]).backward()
+        found.append(torch.cat([p.grad.to_local().flatten() for p in model.parameters()]))
+        assert f"messages travel through the {transport}" in str(handle.describe())
+    return torch.equal(*found) and bool(found[0].any())
+
+
+def test_replicas_of_shards_get_the_hosts_gradients():
+    assert ranks(2, of_replicas) == [True, True]
+
+
 def not_finite(rank, size):
     """Steps of both transports, with NaN in the second one; then the errors of gradients and of
     parameters."""
