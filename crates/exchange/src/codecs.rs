@@ -56,6 +56,26 @@ struct Estimate {
     checkpoint: Vec<f32>,
 }
 
+/// An array that is kept from step to step.
+#[derive(Debug, Clone, Copy)]
+pub struct KeptArray<'a> {
+    /// The name of the tensor, or of a slice of it: `name[start..end]`.
+    pub name: &'a str,
+    /// The kind of array.
+    pub kind: Kept,
+    /// The values that the array belongs to.
+    pub of: KeptFor,
+}
+
+/// The values that an array is kept for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeptFor {
+    /// The gradients of this rank.
+    Gradients,
+    /// The averages of the slices that this rank owns in scatter-reduce.
+    Averages,
+}
+
 impl Codecs {
     /// The codecs of gradients, which workers send to each other or push to servers.
     pub(crate) fn of_pushes(config: &GroupConfig<'_>, rank: usize) -> Self {
@@ -137,18 +157,43 @@ impl Codecs {
         }
     }
 
-    /// The array of this kind kept for a tensor.
-    pub(crate) fn array(&self, name: &str, kind: Kept) -> Option<&[f32]> {
-        self.encoder.array(name, kind)
+    /// Selects the compressors of a step for all tensors.
+    pub(crate) fn enter_all(&mut self, step: u64) {
+        for index in 0..self.tensors.len() {
+            let stage = self.tensors[index].schedule.stage_at(step);
+            self.enter(index, stage);
+        }
     }
 
-    /// Replaces the array of this kind kept for a tensor.
-    pub(crate) fn set_array(&mut self, index: usize, kind: Kept, values: Option<Vec<f32>>) {
-        let Self { tensors, encoder, .. } = self;
-        let TensorState { tensor, schedule, stage, .. } = &tensors[index];
+    /// A kept array.
+    pub(crate) fn array(&self, array: KeptArray<'_>) -> Option<&[f32]> {
+        match array.of {
+            KeptFor::Gradients => self.encoder.array(array.name, array.kind),
+            KeptFor::Averages => self.second.as_ref()?.array(array.name, array.kind),
+        }
+    }
+
+    /// Replaces a kept array of the tensor at this place of the model, or of a slice of it. Returns
+    /// false, and does nothing, if the tensor is not encoded under this name.
+    pub(crate) fn set_array(
+        &mut self,
+        index: usize,
+        array: KeptArray<'_>,
+        values: Option<Vec<f32>>,
+    ) -> bool {
+        let Self { tensors, encoder, second, .. } = self;
+        let TensorState { schedule, stage, names, .. } = &tensors[index];
+        let encoder = match array.of {
+            KeptFor::Gradients => Some(encoder),
+            KeptFor::Averages => second.as_mut(),
+        };
+        let Some(encoder) = encoder.filter(|_| names.iter().any(|name| name == array.name)) else {
+            return false;
+        };
         // A saved state names each array's compressor; before the first step none is assigned.
-        encoder.assign(tensor.name(), schedule.stage(stage.unwrap_or(0)));
-        encoder.set_array(tensor.name(), kind, values);
+        encoder.assign(array.name, schedule.stage(stage.unwrap_or(0)));
+        encoder.set_array(array.name, array.kind, values);
+        true
     }
 
     /// Records which elements of a piece the message just encoded carries.

@@ -150,6 +150,7 @@ pub mod server;
 mod state;
 mod transport;
 
+pub use codecs::{KeptArray, KeptFor};
 pub use control::{Control, agree};
 pub use device::{DeviceForms, DeviceGroup, NonFiniteElement, RoundForm};
 pub use digest::digest;

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use gradwire::{Dtype, State, Tensor};
 use gradwire_exchange::{
-    Exchange, OnNonFinite, ParseExchangeError, Reducer, ReducerConfig, ReducerThread, RuleError,
-    Traffic, Transport,
+    Exchange, KeptArray, KeptFor, OnNonFinite, ParseExchangeError, Reducer, ReducerConfig,
+    ReducerThread, RuleError, Traffic, Transport,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -205,35 +205,52 @@ impl ReducerHandle {
         })
     }
 
-    /// The bytes of a kept array of a tensor, `residual` or `velocity`; `None` if there is none.
+    /// The bytes of a kept array of a tensor or of a slice, `residual` or `velocity`; `None` if
+    /// there is none. `averages` means the averages of an owner instead of gradients.
+    #[pyo3(signature = (name, kind, *, averages = false))]
     fn array<'py>(
         &self,
         py: Python<'py>,
         name: String,
         kind: &str,
+        averages: bool,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let kind = codec::kept(kind)?;
-        let array = self
-            .background
-            .ask(py, move |reducer| Ok(reducer.array(&name, kind).map(<[f32]>::to_vec)))?;
+        let (kind, of) = (codec::kept(kind)?, kept_for(averages));
+        let array = self.background.ask(py, move |reducer| {
+            let array = KeptArray { name: &name, kind, of };
+            Ok(reducer.array(array).map(<[f32]>::to_vec))
+        })?;
         Ok(array.map(|values| codec::bytes_of(py, &values)))
     }
 
-    /// Replaces a kept array of a tensor by a copy of `values`, or removes it.
+    /// Replaces a kept array of a tensor or of a slice by a copy of `values`, or removes it; see
+    /// `array`.
+    #[pyo3(signature = (name, kind, values, *, averages = false))]
     fn set_array(
         &self,
         py: Python<'_>,
         name: String,
         kind: &str,
         values: Option<Buffer>,
+        averages: bool,
     ) -> PyResult<()> {
-        let kind = codec::kept(kind)?;
+        let (kind, of) = (codec::kept(kind)?, kept_for(averages));
         let values = values.map(|buffer| {
             let mut wide = Vec::new();
             buffer.read(&mut wide);
             wide
         });
-        self.background.ask(py, move |reducer| reducer.set_array(&name, kind, values))
+        self.background
+            .ask(py, move |reducer| reducer.set_array(KeptArray { name: &name, kind, of }, values))
+    }
+
+    /// Selects the compressors of a step for the state that is saved next; for averages that a
+    /// device makes by itself.
+    fn enter(&self, py: Python<'_>, step: u64) -> PyResult<()> {
+        self.background.ask(py, move |reducer| {
+            reducer.enter(step);
+            Ok(())
+        })
     }
 
     /// Waits until all averages are done, and all messages of this rank have left.
@@ -353,6 +370,10 @@ impl ReducerHandle {
     fn abort(&self) {
         self.background.abort();
     }
+}
+
+fn kept_for(averages: bool) -> KeptFor {
+    if averages { KeptFor::Averages } else { KeptFor::Gradients }
 }
 
 impl ReducerHandle {

@@ -107,15 +107,15 @@ def test_every_compressor_lowers_the_loss():
 
 def staged(rank, size, compressor, options):
     """A run whose values are copied to other memory and back, as those of a GPU are."""
-    memory = gradwire.torch._sharded.Pinned.of
+    memory = gradwire.torch._unit_exchanges.Pinned.of
 
     def of(self, length):
         found = memory(self, length)
         # What was not copied must not count.
         return found.fill_(0xFF)
 
-    gradwire.torch._sharded.Pinned.of = of
-    gradwire.torch._sharded._is_in_main_memory = lambda values: False
+    gradwire.torch._unit_exchanges.Pinned.of = of
+    gradwire.torch._unit_exchanges._is_in_main_memory = lambda values: False
     return run(rank, size, compressor, options, {}, False)
 
 
@@ -141,9 +141,9 @@ class Ends:
 
 
 def test_only_parts_are_copied(monkeypatch):
-    monkeypatch.setattr(gradwire.torch._sharded, "_is_in_main_memory", lambda values: False)
+    monkeypatch.setattr(gradwire.torch._unit_exchanges, "_is_in_main_memory", lambda values: False)
     reducer = Ends()
-    exchange = gradwire.torch._sharded._UnitExchange(reducer)
+    exchange = gradwire.torch._unit_exchanges.HostExchange(reducer)
     exchange._memory(torch.device("cpu")).of(16).zero_()
     values = torch.full((4,), 2.0)
     exchange.exchange(0, [], values, read=slice(0, 2), written=slice(2, 4))

@@ -241,7 +241,7 @@ def test_residuals_of_other_shards_are_refused():
 def in_inference(rank, size):
     """Steps with forward passes in inference mode between them, of a model whose values are copied
     as those of a GPU are."""
-    gradwire.torch._sharded._is_in_main_memory = lambda values: False
+    gradwire.torch._unit_exchanges._is_in_main_memory = lambda values: False
     trained = []
     for evaluates in (False, True):
         model = of_kind("columns", size)

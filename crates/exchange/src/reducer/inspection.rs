@@ -1,10 +1,11 @@
 //! The cost and the content of a reducer's last messages, and the arrays that it keeps.
 
-use gradwire::{Kept, Spec};
+use gradwire::Spec;
 
 use super::Reducer;
-use crate::codecs::SentElements;
+use crate::codecs::{KeptArray, SentElements};
 use crate::error::refuse;
+use crate::state::read_slice;
 use crate::{Result, StepReport};
 
 impl Reducer {
@@ -53,27 +54,43 @@ impl Reducer {
         self.codecs.swap_sent_elements(index, sent_elements);
     }
 
-    /// The array of this kind kept for a tensor of the model; `None` if there is none yet.
-    pub fn array(&self, name: &str, kind: Kept) -> Option<&[f32]> {
-        self.codecs.array(name, kind)
+    /// A kept array of a tensor of the model, or of a slice of one; `None` if there is none yet.
+    pub fn array(&self, array: KeptArray<'_>) -> Option<&[f32]> {
+        self.codecs.array(array)
     }
 
-    /// Replaces the array of this kind kept for a tensor. For arrays that a device keeps.
+    /// Replaces a kept array. For arrays that a device keeps.
     ///
     /// # Errors
-    /// `Config` for a tensor that the model does not have, or an array of another length.
-    pub fn set_array(&mut self, name: &str, kind: Kept, values: Option<Vec<f32>>) -> Result<()> {
-        let Some(&at) = self.by_name.get(name) else {
+    /// `Config` for a tensor or slice that this rank does not encode, or an array of another
+    /// length.
+    pub fn set_array(&mut self, array: KeptArray<'_>, values: Option<Vec<f32>>) -> Result<()> {
+        let (name, slice) = (array.name, read_slice(array.name));
+        let whole = self.by_name.get(name).or_else(|| self.by_name.get(slice.as_ref()?.0));
+        let Some(&at) = whole else {
             return refuse(format!("there is no tensor '{name}' in this model"));
         };
-        let elements = self.config.tensors[at].elements();
+        let tensor = &self.config.tensors[at];
+        let is_whole = tensor.name() == name;
+        let of_slice = slice.filter(|_| !is_whole).map(|(_, range)| range.len());
+        let elements = of_slice.unwrap_or(tensor.elements());
         if values.as_ref().is_some_and(|values| values.len() != elements) {
             return refuse(format!(
                 "'{name}' has {elements} elements, but the array has another length; give one number per element"
             ));
         }
-        self.codecs.set_array(at, kind, values);
-        Ok(())
+        match self.codecs.set_array(at, array, values) {
+            true => Ok(()),
+            false => {
+                refuse(format!("'{name}' is not sent in this exchange, which has other slices"))
+            }
+        }
+    }
+
+    /// Selects the compressors of a step, as its averages do. For averages that a device makes by
+    /// itself: a saved state names the compressors of the last step.
+    pub fn enter(&mut self, step: u64) {
+        self.codecs.enter_all(step);
     }
 
     /// Calls `show` with this rank's residual of a tensor, slice by slice.

@@ -50,7 +50,7 @@ pub(crate) fn slice_name(name: &str, range: &Range<usize>) -> String {
 }
 
 /// Reads the name of a slice.
-pub(super) fn read_slice(text: &str) -> Option<(&str, Range<usize>)> {
+pub(crate) fn read_slice(text: &str) -> Option<(&str, Range<usize>)> {
     let (name, range) = text.strip_suffix(']')?.rsplit_once('[')?;
     let (start, end) = range.split_once("..")?;
     Some((name, start.parse().ok()?..end.parse().ok()?))

@@ -4,8 +4,8 @@ use crate::common::{adds, connected, exchange, gradients, tensors};
 use gradwire::registry::REGISTRY;
 use gradwire::{Kept, Spec, State, Tensor};
 use gradwire_exchange::{
-    ExchangeError, OnNonFinite, Outcome, Policy, Reducer, ReducerConfig, ReducerThread, in_process,
-    reshard,
+    ExchangeError, KeptArray, KeptFor, OnNonFinite, Outcome, Policy, Reducer, ReducerConfig,
+    ReducerThread, in_process, reshard,
 };
 
 const SIZES: [usize; 4] = [300, 7, 20_000, 9000];
@@ -339,12 +339,48 @@ fn an_array_that_is_set_before_the_first_step_is_saved_with_its_compressor() {
     let model = model("all-gather", "topk:ratio=0.1");
     let residual = vec![1.0; 300];
     let saved = ranks(vec![model.clone()], |_, reducer| {
-        reducer.set_array("t0.weight", Kept::Residual, Some(residual.clone())).unwrap();
+        reducer.set_array(residual_of("t0.weight"), Some(residual.clone())).unwrap();
         reducer.save()
     });
     ranks(vec![model], |_, reducer| {
         reducer.restore(saved.clone()).unwrap();
-        assert_eq!(reducer.array("t0.weight", Kept::Residual), Some(&residual[..]));
+        assert_eq!(reducer.array(residual_of("t0.weight")), Some(&residual[..]));
+    });
+}
+
+fn residual_of(name: &str) -> KeptArray<'_> {
+    KeptArray { name, kind: Kept::Residual, of: KeptFor::Gradients }
+}
+
+/// A device that makes the averages of a scatter-reduce by itself has the arrays of slices and of
+/// averages.
+#[test]
+fn a_state_of_arrays_that_were_set_equals_the_state_of_a_reducer_that_made_them() {
+    let model = model("scatter-reduce", "topk:ratio=0.1 until 1 then topk:ratio=0.2");
+    ranks(vec![model.clone(); 2], |rank, reducer| {
+        let whole = [vec![0, 1, 2, 3]];
+        (0..2).for_each(|at| drop(step(reducer, &whole, rank, at)));
+        let saved = reducer.save();
+        // Removes and sets all arrays, in slices: the state is the same.
+        let slices = ["t2.weight[0..10000]", "t2.weight[10000..20000]", "t3.weight[0..4500]"];
+        for (name, of) in
+            slices.iter().flat_map(|name| [(*name, KeptFor::Gradients), (*name, KeptFor::Averages)])
+        {
+            let array = KeptArray { name, kind: Kept::Residual, of };
+            let values = reducer.array(array).map(<[f32]>::to_vec);
+            assert_eq!(
+                values.is_some(),
+                of == KeptFor::Gradients || name.contains("[0..") == (rank == 0)
+            );
+            reducer.set_array(array, None).unwrap();
+            assert!(values.is_none() || reducer.save() != saved);
+            reducer.enter(1);
+            reducer.set_array(array, values).unwrap();
+            assert!(reducer.save() == saved);
+        }
+        for wrong in ["t2.weight[0..3]", "t2.weight", "t9.weight[0..3]"] {
+            assert!(reducer.set_array(residual_of(wrong), None).is_err(), "{wrong}");
+        }
     });
 }
 

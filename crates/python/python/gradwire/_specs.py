@@ -19,8 +19,9 @@ def sample_side(elements: int) -> int:
     return min(max(math.isqrt(elements), 64), 1024)
 
 
-def check_quantizer(what: str, spec: str, sample: Any) -> None:
-    """Refuses compressors that change a model too much, since no later message corrects the error.
+def check_quantizer(what: str, spec: str, sample: Any, changes: bool = False) -> None:
+    """Refuses compressors that change a model too much, since no later message corrects the error;
+    with ``changes``, those that change the changes of a model too much, which then follow late.
 
     ``sample`` is a square matrix of normally distributed float32, an array or a tensor. Its size
     matters: methods with one norm per tensor change larger ones more.
@@ -29,9 +30,15 @@ def check_quantizer(what: str, spec: str, sample: Any) -> None:
         error = _error(stage.split()[0], sample)
         # An error that is NaN is refused, too.
         if not error <= _LARGEST_ERROR:
+            percent = f"{100 * error:.0f} %"
+            if changes:
+                raise _core.ConfigError(
+                    f"{what}={spec!r} would leave out {percent} of each change of the parameters; give a quantizer with more bits, such as "
+                    "int4 or int8"
+                )
             raise _core.ConfigError(
-                f"{what}={spec!r} would change parameters by {100 * error:.0f} % of their norm, and no later message corrects this; give "
-                "a quantizer with more bits, such as int8 or fp16"
+                f"{what}={spec!r} would change parameters by {percent} of their norm, and no later message corrects this; give a "
+                "quantizer with more bits, such as int8 or fp16"
             )
 
 

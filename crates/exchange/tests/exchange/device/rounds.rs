@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use gradwire::{Decoder, Kept, Spec, Tensor};
 use gradwire_exchange::{
-    DeviceForms, DeviceGroup, NonFiniteElement, OnNonFinite, Outcome, Policy, Reducer,
-    ReducerConfig, Result, RoundForm,
+    DeviceForms, DeviceGroup, KeptArray, KeptFor, NonFiniteElement, OnNonFinite, Outcome, Policy,
+    Reducer, ReducerConfig, Result, RoundForm,
 };
 
 use super::SEED;
@@ -259,7 +259,9 @@ impl Rank {
         match &self.residuals {
             Some(residuals) => residuals.now[member].clone(),
             None => {
-                let array = self.reducer.array(self.tensors[member].name(), Kept::Residual);
+                let name = self.tensors[member].name();
+                let (kind, of) = (Kept::Residual, KeptFor::Gradients);
+                let array = self.reducer.array(KeptArray { name, kind, of });
                 array.map_or_else(|| vec![0.0; self.tensors[member].elements()], <[f32]>::to_vec)
             }
         }

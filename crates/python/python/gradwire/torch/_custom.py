@@ -22,6 +22,7 @@ _FOREIGN: Dict[str, Any] = {
     "scaler": None,
     "optimizer": None,
     "device": "auto",
+    "transport": "auto",
     **{one.name: one.default for one in fields(Options) if one.name not in ("compressor", "deadline")},
 }
 

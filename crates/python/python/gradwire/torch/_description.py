@@ -36,6 +36,9 @@ class Description:
     # "the GPU", "the host", or for gradients on a GPU "the host, because …".
     compressed_on: str
     tensors: List[TensorPlan]
+    # Which memory messages travel through: "the host", or "the device" with the length of its
+    # messages, which lack the lossless codes of the host.
+    transport: str = "the host"
 
     @property
     def expected_ratio(self) -> float:
@@ -55,7 +58,7 @@ class Description:
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
         head = f"{self.exchange} over {self.ranks} ranks, step {self.step}, expected {_expected(self.expected_ratio)}"
-        return "\n".join([head, f"compressed on {self.compressed_on}", *lines])
+        return "\n".join([head, f"compressed on {self.compressed_on}", f"messages travel through {self.transport}", *lines])
 
 
 def _expected(ratio: float) -> str:

@@ -1,13 +1,15 @@
-"""Chooses where gradients are compressed: by kernels on their device, or on the host."""
+"""Chooses where gradients are compressed, by kernels on their device or on the host, and where
+messages travel."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from typing import Any, Iterable, Optional, Tuple
+from dataclasses import dataclass
+from typing import Any, Iterable, Optional, Sequence
 
 from .. import _core
-from ._options import Options
+from ._options import Options, suggestion
 from ._tensors import Named
 
 # Earlier versions of Triton compile rounded divisions to instructions that flush subnormal numbers
@@ -15,27 +17,90 @@ from ._tensors import Named
 MIN_TRITON = (3, 6)
 
 
-def of(
-    device: str, reducer: _core.Reducer, named: Iterable[Named], options: Options
-) -> Tuple[Optional[Any], str]:
-    """The object that averages on the device of these parameters, or ``None`` to compress on the
-    host; and the place of compression, as in ``Description.compressed_on``. With ``device="auto"``,
-    rank 0 raises a ``RuntimeWarning`` if the host compresses instead of the GPU.
+TRANSPORTS = ("auto", "device", "host")
 
-    ``device`` is the argument of ``register``.
-    """
-    if device not in ("auto", "host", "gpu"):
-        meant = {"cuda": "gpu", "cpu": "host"}.get(str(device).partition(":")[0])
-        remedy = f"did you mean {meant!r}?" if meant else "use 'auto', 'host' or 'gpu'"
-        raise _core.ConfigError(f"device={device!r} is unknown; {remedy}")
+
+@dataclass(frozen=True)
+class Request:
+    """Where the caller of ``register`` wants gradients to be compressed and exchanged: its
+    arguments ``device`` and ``transport``, and its process group."""
+
+    device: str
+    transport: str
+    group: Any
+
+    def check(self) -> None:
+        """Refuses values that are unknown or exclude each other."""
+        if self.device not in ("auto", "host", "gpu"):
+            meant = {"cuda": "gpu", "cpu": "host"}.get(str(self.device).partition(":")[0])
+            remedy = f"did you mean {meant!r}?" if meant else "use 'auto', 'host' or 'gpu'"
+            raise _core.ConfigError(f"device={self.device!r} is unknown; {remedy}")
+        if self.transport not in TRANSPORTS:
+            raise _core.ConfigError(f"transport={self.transport!r} is unknown; {suggestion(str(self.transport), TRANSPORTS)}")
+        if (self.device, self.transport) == ("host", "device"):
+            raise _core.ConfigError("transport='device' sends what the device compresses, but device='host'; leave device= out")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where gradients are compressed and exchanged."""
+
+    # Averages on the device; ``None`` if the host compresses.
+    exchange: Optional[Any]
+    # See ``Description``.
+    compressed_on: str
+    # Whether messages stay on the device.
+    sends: bool = False
+
+
+def of(request: Request, reducer: _core.Reducer, named: Iterable[Named], options: Options) -> Place:
+    """The place for the gradients of these parameters. With ``device="auto"``, rank 0 raises a
+    ``RuntimeWarning`` if the host compresses instead of the GPU."""
+    request.check()
     tensors = list(named)
+    place = _transport(request, reducer, tensors, options)
+    return place or _compression(request, reducer, tensors, options)
+
+
+def of_shards(request: Request, reducer: _core.Reducer, named: Iterable[Named], options: Options) -> Place:
+    """The place for the shards of a model, which kernels compress only if messages stay on the
+    device."""
+    tensors = list(named)
+    on_gpu = any(tensor.device.type == "cuda" for _, tensor in tensors)
+    return _transport(request, reducer, tensors, options) or Place(None, "the host, where messages travel" if on_gpu else "the host")
+
+
+def _transport(request: Request, reducer: _core.Reducer, named: Sequence[Named], options: Options) -> Optional[Place]:
+    """The device, if messages can stay there."""
+    wanted = request.transport == "device"
+    if request.transport == "host" or request.device == "host":
+        return None
+    reason = _reason_against_triton(wanted, named)
+    if reason is None:
+        from .cuda._transport_support import reason_against
+
+        reason = reason_against(reducer, request.group, named, wanted)
+    if reason is not None:
+        if wanted:
+            raise _core.ConfigError(f"messages cannot stay on the device: {reason}; or pass transport='auto'")
+        return None
+    from .cuda._transport import DeviceTransport
+
+    shapes = [(name, tuple(parameter.shape)) for name, parameter in named]
+    exchange = DeviceTransport(reducer, shapes, named[0][1].device, request.group, options.seed, options.on_nonfinite == "skip")
+    return Place(exchange, "the GPU", sends=True)
+
+
+def _compression(request: Request, reducer: _core.Reducer, tensors: Sequence[Named], options: Options) -> Place:
+    """The place of compression, if the host exchanges messages."""
+    device = request.device
     reason = "device='host'" if device == "host" else _reason_against(device, reducer, tensors)
     if reason is None:
         from .cuda._exchange import DeviceExchange
 
         shapes = [(name, tuple(parameter.shape)) for name, parameter in tensors]
         skip = options.on_nonfinite == "skip"
-        return DeviceExchange(reducer, shapes, tensors[0][1].device, options.seed, skip), "the GPU"
+        return Place(DeviceExchange(reducer, shapes, tensors[0][1].device, options.seed, skip), "the GPU")
     if device == "gpu":
         raise _core.ConfigError(
             f"gradients cannot be compressed on the GPU: {reason}; use device='auto' to compress on the host"
@@ -46,21 +111,33 @@ def of(
             f"gradients are copied from the GPU and compressed on the host, because {reason}; pass device='host' if this is intended",
             RuntimeWarning,
             # The caller of register.
-            stacklevel=5,
+            stacklevel=6,
         )
-    return None, f"the host, because {reason}" if on_gpu else "the host"
+    return Place(None, f"the host, because {reason}" if on_gpu else "the host")
 
 
 def _compresses(reducer: _core.Reducer) -> bool:
     return any(spec != "none" for step, _ in reducer.stages for spec in reducer.specs(step))
 
 
-def _reason_against(device: str, reducer: _core.Reducer, named: Iterable[Named]) -> Optional[str]:
+def _reason_against(device: str, reducer: _core.Reducer, named: Sequence[Named]) -> Optional[str]:
+    reason = _reason_against_triton(device == "gpu", named)
+    if reason is not None:
+        return reason
+    from .cuda._support import reason_against, reason_against_device
+
+    dtypes = {parameter.dtype for _, parameter in named}
+    return reason_against(reducer) or reason_against_device(reducer, named[0][1].device, dtypes)
+
+
+def _reason_against_triton(wanted: bool, named: Sequence[Named]) -> Optional[str]:
+    """Why Triton cannot run on the device of these parameters; ``wanted`` if the caller asked for
+    it."""
     devices = {parameter.device for _, parameter in named}
     if len(devices) != 1:
         return "the parameters are on several devices"
     # Triton's interpreter runs kernels on the CPU, for tests.
-    interpreted = device == "gpu" and os.environ.get("TRITON_INTERPRET") == "1"
+    interpreted = wanted and os.environ.get("TRITON_INTERPRET") == "1"
     if next(iter(devices)).type != "cuda" and not interpreted:
         return "the parameters are not on a CUDA device"
     try:
@@ -72,7 +149,4 @@ def _reason_against(device: str, reducer: _core.Reducer, named: Iterable[Named])
     if tuple(int(part) for part in triton.__version__.split(".")[:2]) < MIN_TRITON:
         least = ".".join(map(str, MIN_TRITON))
         return f"Triton is version {triton.__version__}, but the kernels need {least}, which comes with PyTorch 2.10"
-    from .cuda._support import reason_against, reason_against_device
-
-    dtypes = {parameter.dtype for _, parameter in named}
-    return reason_against(reducer) or reason_against_device(reducer, next(iter(devices)), dtypes)
+    return None

@@ -57,7 +57,12 @@ class Exchanging:
         / 2 to compare with an all-reduce. Call it between two steps.
         """
         plan = [TensorPlan(*one) for one in self._plan()]
-        return Description(self._reducer.exchange_at(self._step), self._reducer.size, self._step, self._compressed_on, plan)
+        return Description(self._reducer.exchange_at(self._step), self._reducer.size, self._step, self._compressed_on, plan, self._transport)
+
+    @property
+    def _transport(self) -> str:
+        """See ``Description``."""
+        return "the host"
 
     def _plan(self) -> List[Tuple[str, int, str, float, int]]:
         plan: List[Tuple[str, int, str, float, int]] = self._reducer.plan(self._step)

@@ -118,13 +118,22 @@ class Handle(Exchanging):
             self._wait()
 
     def _wait(self) -> None:
+        with self._stepping.step():
+            self._wait_for_averages()
+
+    def _wait_for_averages(self) -> None:
         # The exchange also waits for gradients, but their time does not count as its own.
         for device in self._devices:
             finish_current(device)
         start = time.perf_counter()
-        with self._stepping.step(), record_function("gradwire::wait"):
+        with record_function("gradwire::wait"):
             self._reducer.wait()
         self._wait_seconds += time.perf_counter() - start
+
+    def _costs(self) -> Dict[str, Any]:
+        """The costs of the exchange, as ``Reducer.stats``."""
+        costs: Dict[str, Any] = self._reducer.stats()
+        return costs
 
     def stats(self) -> Dict[str, Any]:
         """The cost of the last step for this rank, and totals of all steps.
@@ -145,9 +154,7 @@ class Handle(Exchanging):
         - ``total_steps``, ``total_skipped``, ``total_bytes_up``, ``total_bytes_down``: the totals
           of all steps so far
         """
-        stats: Dict[str, Any] = self._reducer.stats()
-        stats["wait_seconds"] = self._wait_seconds
-        return stats
+        return {**self._costs(), "wait_seconds": self._wait_seconds}
 
     @without_gradients
     def state_dict(self, *, all_ranks: bool = False) -> State:

@@ -41,6 +41,8 @@ class Hook(Handle):
 
     # Averages on a GPU; ``None`` if the host does.
     _device: Optional[Any] = None
+    # The same object, if messages stay on the device.
+    _on_device: Optional[Any] = None
     _warned_of_toggled = False
     # The model that calls the hook, if it is known.
     _caller: Callable[[], Optional[DistributedDataParallel]] = staticmethod(lambda: None)
@@ -63,6 +65,7 @@ class Hook(Handle):
         total_steps: Optional[int] = None,
         optimizer: Optional[OneBitAdam] = None,
         device: str = "auto",
+        transport: str = "auto",
         ignored: Collection[str] = (),
         threads: int = 1,
     ) -> None:
@@ -96,7 +99,7 @@ class Hook(Handle):
             }
         )
         if self._custom is None:
-            self._choose_device(device, named, options)
+            self._choose_device(_device.Request(device, transport, process_group), named, options)
 
     def _note(self, module: torch.nn.Module, named: List[Tuple[str, torch.nn.Parameter]], ignored: Collection[str]) -> None:
         """Notes the parameters, and that no step has begun."""
@@ -112,9 +115,13 @@ class Hook(Handle):
         self._pass = -1
         self._submitted: List[Key] = []
 
-    def _choose_device(self, device: str, named: List[Tuple[str, torch.nn.Parameter]], options: Options) -> None:
+    def _choose_device(self, request: _device.Request, named: List[Tuple[str, torch.nn.Parameter]], options: Options) -> None:
         try:
-            self._device, self._compressed_on = _device.of(device, self._reducer, named, options)
+            place = _device.of(request, self._reducer, named, options)
+            self._device, self._compressed_on = place.exchange, place.compressed_on
+            self._on_device = place.exchange if place.sends else None
+            # Ranks whose messages travel in different ways would wait for each other.
+            self._compare({"the transport": "the host" if self._on_device is None else "the device"})
         except BaseException:
             self.close()
             raise
@@ -158,14 +165,20 @@ class Hook(Handle):
         return layout_of((self._names[id(parameter)], parameter) for parameter in self._parameters)
 
     def _plan(self) -> List[Tuple[str, int, str, float, int]]:
-        return super()._plan() if self._custom is None else self._custom.plan()
+        if self._custom is not None:
+            return self._custom.plan()
+        return super()._plan() if self._on_device is None else self._on_device.plan(self._step)  # type: ignore[no-any-return]
+
+    @property
+    def _transport(self) -> str:
+        return super()._transport if self._on_device is None else self._on_device.described(self._step)
 
     @property
     def _spec(self) -> str:
         return super()._spec if self._custom is None else self._custom.spec
 
     def _begin(self) -> None:
-        if self._optimizer is not None and self._reducer.stats()["skipped"]:
+        if self._optimizer is not None and self._costs()["skipped"]:
             # The scaler skipped the optimizer's step.
             self._optimizer.forget_exchange()
         self._check_step()
@@ -314,11 +327,14 @@ class Hook(Handle):
                     "registered; register the hook after the model is complete"
                 )
 
-    def stats(self) -> Dict[str, Any]:
-        """The cost of the last step for this rank, as in ``Handle.stats``."""
-        if self._custom is None:
-            return super().stats()
-        return {**self._custom.stats(), "wait_seconds": self._wait_seconds}
+    def _costs(self) -> Dict[str, Any]:
+        return (self._custom or self._on_device or self._reducer).stats()  # type: ignore[no-any-return]
+
+    def _wait_for_averages(self) -> None:
+        if self._on_device is None:
+            super()._wait_for_averages()
+        else:
+            self._on_device.end_step()
 
 
 def hook(state: Hook, bucket: Any) -> Future:

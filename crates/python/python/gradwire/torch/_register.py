@@ -32,13 +32,14 @@ def register(
     total_steps: Optional[int] = None,
     optimizer: Optional[OneBitAdam] = None,
     device: str = "auto",
+    transport: str = "auto",
     threads: int = 1,
 ) -> Hook:
     """Makes a DistributedDataParallel model average its gradients through gradwire.
 
     All ranks must call it at the same time, with the same arguments; only ``deadline``, ``device``
-    and ``threads`` may differ. Messages travel over gloo, even if the process group is NCCL.
-    Between machines set ``GLOO_SOCKET_IFNAME``.
+    and ``threads`` may differ. Messages through main memory travel over gloo, even if the process
+    group is NCCL, and so do settings and states. Between machines set ``GLOO_SOCKET_IFNAME``.
 
     Args:
         model: the DistributedDataParallel model. It may be compiled:
@@ -75,6 +76,11 @@ def register(
             all compressors have one, else on the host, with a ``RuntimeWarning`` that says why.
             ``"host"``: on the host. ``"gpu"``: on the GPU, or raise an error. Messages are the
             same. Default: ``"auto"``
+        transport: how messages travel. ``"device"``: they stay on the device, and travel by the
+            model's own process group, as uint8; without lossless codes, so they are longer for some
+            compressors. ``"host"``: through main memory, over gloo. ``"auto"``: ``"device"`` if the
+            process group is NCCL and the messages of all compressors have a fixed length there.
+            Means are the same. Default: ``"auto"``
         threads: the number of host threads, from 1, that compress and decompress the tensors of a
             bucket in parallel. Except with all-reduce, they divide a tensor that exceeds a thread's
             share of the bucket. More than one thread pays if training leaves cores idle. Messages

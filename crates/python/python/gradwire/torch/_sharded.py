@@ -4,81 +4,38 @@ from __future__ import annotations
 
 import time
 import weakref
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
 from torch.profiler import record_function
 
 from .. import _core
-from .._arrays import buffer, keeping
+from . import _device
 from ._channel import connect, release
 from ._handle import Handle
 from ._options import Options
-from ._staging import Pinned, finish_current
+from ._staging import finish_current
 from ._states import Layout, State
 from ._steps import Steps
-from ._tensors import Named, as_reals
+from ._tensors import Named
+from ._unit_exchanges import ALL, DeviceExchange, Exchange, HostExchange
 from ._units import Unit
 from ._unused import SameGradients, explained
 
-_ALL = slice(None)
-
 # The function that users call.
 _CALLER = "gradwire.torch.fsdp.register"
-
-
-def _pairs(place: slice) -> slice:
-    """A place among complex numbers, as a place among their pairs of reals."""
-    return place if place == _ALL else slice(2 * place.start, 2 * place.stop)
-
-
-def _is_in_main_memory(values: torch.Tensor) -> bool:
-    return values.device.type == "cpu"
-
-
-class _UnitExchange:
-    """Exchanges the values of a unit's parameters, in place."""
-
-    def __init__(self, reducer: _core.Reducer) -> None:
-        self.reducer = reducer
-        self._pinned: Dict[torch.device, Pinned] = {}
-
-    def _memory(self, device: torch.device) -> Pinned:
-        # One exchange ends before the next begins.
-        return self._pinned.setdefault(device, Pinned(device))
-
-    def exchange(
-        self, step: int, names: List[str], values: torch.Tensor, scale: float = 1.0, read: slice = _ALL, written: slice = _ALL
-    ) -> None:
-        """Exchanges values, and waits, because FSDP2 uses the result as soon as its communication
-        returns.
-
-        For values on a GPU, the exchange reads only ``read`` and changes only ``written``, so no
-        more is copied.
-        """
-        if values.is_complex():
-            values = as_reals(values).flatten()
-            read, written = _pairs(read), _pairs(written)
-        host = values
-        if not _is_in_main_memory(values):
-            # The first use may be a forward pass in inference mode, and later passes change it.
-            with torch.inference_mode(False):
-                memory = self._memory(values.device).of(values.numel() * values.element_size())
-            host = memory.view(values.dtype)
-            host[read].copy_(values[read])
-        tensor_group = self.reducer.tensor_group(names)
-        self.reducer.average(tensor_group, step, buffer(host, "the shards of a unit"), keeping(host), scale=scale)
-        self.reducer.wait()
-        if host is not values:
-            values[written].copy_(host[written])
 
 
 class Sharded(Handle):
     """Averages the gradients of a sharded model over the ranks of a group."""
 
     _kind = "fsdp"
+    # Exchange gradients and parameters on the device; ``None`` if the host does.
+    _stays: Optional[Any] = None
+    _gathers: Optional[Any] = None
 
     def __init__(
         self,
@@ -89,20 +46,48 @@ class Sharded(Handle):
         scaler: Optional[Any],
     ) -> None:
         super().__init__(named, options, group, scaler, _CALLER)
-        self._gradients = _UnitExchange(self._reducer)
-        self._parameters: Optional[_UnitExchange] = None
+        self._gradients: Exchange = HostExchange(self._reducer)
+        self._parameters: Optional[Exchange] = None
         self._installed: List[Tuple[Any, str, Any]] = []
         self._units = units
         self._steps = Steps(units)
         self._same = SameGradients(self._reducer, units)
 
-    def gather(self, named: List[Named], options: Options, group: Any) -> _core.Reducer:
-        """Compresses the parameters that the ranks of ``group`` gather; returns the reducer."""
-        reducer, private = connect(group, partial(options.reducer_of_gradients, named), options.deadline, _CALLER)
-        self._parameters = _UnitExchange(reducer)
-        self._release_parameters = weakref.finalize(self, release, reducer, private)
-        self._release_parameters.atexit = False
+    def choose_transport(self, request: _device.Request, named: List[Named], options: Options) -> None:
+        """Keeps the messages of gradients on the device if the request asks for it, or allows it
+        and it is possible. The group of the request is PyTorch's group of the ranks."""
+        with self._closing():
+            place = _device.of_shards(request, self._reducer, named, options)
+            self._stays, self._compressed_on = place.exchange, place.compressed_on
+        if self._stays is not None:
+            self._gradients = DeviceExchange(self._stays)
+        # Ranks whose messages travel in different ways would wait for each other.
+        self._compare({"the transport": _name_of(self._stays)})
+
+    def gather(
+        self, named: List[Named], on_devices: List[Named], options: Options, request: _device.Request
+    ) -> _core.Reducer:
+        """Compresses the parameters that the ranks of the request's group gather; returns the
+        reducer. ``on_devices`` has their devices and types."""
+        with self._closing():
+            reducer, private = connect(request.group, partial(options.reducer_of_gradients, named), options.deadline, _CALLER)
+            self._release_parameters = weakref.finalize(self, release, reducer, private)
+            self._release_parameters.atexit = False
+            self._parameters = HostExchange(reducer)
+            self._gathers = _device.of_shards(request, reducer, on_devices, options).exchange
+        if self._gathers is not None:
+            self._parameters = DeviceExchange(self._gathers)
+        self._compare({"the transport of parameters": _name_of(self._gathers)})
         return reducer
+
+    @contextmanager
+    def _closing(self) -> Iterator[None]:
+        """Closes the handle after an error."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
     def install(self, unit: Unit, attribute: str, communication: Any) -> None:
         """Puts a communication in the place of FSDP2's own, until the handle is closed."""
@@ -128,6 +113,9 @@ class Sharded(Handle):
         finally:
             if self._parameters is not None:
                 self._release_parameters()
+            for transport in (self._stays, self._gathers):
+                if transport is not None:
+                    transport.release()
 
     def _hurry(self) -> None:
         super()._hurry()
@@ -142,14 +130,40 @@ class Sharded(Handle):
         return self._step
 
     @property
+    def _states(self) -> Any:
+        return self._stays or self._reducer
+
+    def _costs(self) -> Dict[str, Any]:
+        return (self._stays or self._reducer).stats()  # type: ignore[no-any-return]
+
+    def _plan(self) -> List[Tuple[str, int, str, float, int]]:
+        return super()._plan() if self._stays is None else self._stays.plan(self._step)  # type: ignore[no-any-return]
+
+    @property
+    def _transport(self) -> str:
+        return super()._transport if self._stays is None else self._stays.described(self._step)
+
+    def _wait_for_averages(self) -> None:
+        # Parameters first: if they are not finite, gradients are neither.
+        for transport in (self._gathers, self._stays):
+            if transport is not None:
+                transport.end_step()
+        if self._stays is None:
+            super()._wait_for_averages()
+
+    @property
     def _layout(self) -> Layout:
         return {name: one for unit in self._units for name, one in unit.dimensions.items()}
 
     def _load_with(self, read: Callable[[], Optional[Union[State, Sequence[State]]]]) -> bool:
         self._steps.forget()
+        for param_group, attribute, _ in self._installed:
+            communication = getattr(param_group, attribute)
+            if isinstance(communication, Communication):
+                communication.forget()
         return super()._load_with(read)
 
-    def average(self, unit: Unit, values: torch.Tensor, own: slice = _ALL) -> None:
+    def average(self, unit: Unit, values: torch.Tensor, own: slice = ALL) -> None:
         """Averages the gradients of a unit in place. ``values`` are the shards of all ranks, and
         only ``own`` is needed afterwards; or they are one shard, which is averaged over all
         replicas. If this raises an error, other ranks fail, too."""
@@ -173,11 +187,12 @@ class Sharded(Handle):
             self._stepping.begin()
         if first and in_backward:
             self._wait_at_end()
-        finish_current(values.device)
+        if self._stays is None:
+            finish_current(values.device)
         start = time.perf_counter()
         with record_function("gradwire::exchange"), explained(unit, names):
             self._same.check(self._step - 1, unit, names)
-            self._gradients.exchange(self._step - 1, names, values, float(self._scale), written=own)
+            self._gradients.exchange(self._step - 1, names, values, self._scale, written=own)
         self._wait_seconds += time.perf_counter() - start
         if not in_backward:
             self._wait()
@@ -206,14 +221,18 @@ class Sharded(Handle):
 
         With compressed parameters, also contains ``parameter_bytes_up`` and
         ``parameter_bytes_down``, the bytes of the parameters that were gathered last for a step,
-        and their totals.
+        and their totals; without gathers by FSDP2 itself.
         """
         stats = super().stats()
         if self._parameters is not None:
-            gathered = self._parameters.reducer.stats()
+            gathered = (self._gathers or self._parameters.reducer).stats()
             for name in ("bytes_up", "bytes_down", "total_bytes_up", "total_bytes_down"):
                 stats[f"parameter_{name}"] = gathered[name]
         return stats
+
+
+def _name_of(transport: Optional[Any]) -> str:
+    return "the host" if transport is None else "the device"
 
 
 def check_free(unit: Unit) -> None:
@@ -248,8 +267,11 @@ class Communication:
         """Memory for the values of all ranks, or for the result."""
         return torch.empty(*size, dtype=dtype, device=device)
 
+    def forget(self) -> None:
+        """Forgets what it keeps from step to step, because a checkpoint was loaded."""
 
-def _own(group: Any, shard: int) -> slice:
+
+def own_place(group: Any, shard: int) -> slice:
     """The place of this rank's ``shard`` elements among the elements of all ranks."""
     return slice(group.rank() * shard, (group.rank() + 1) * shard)
 
@@ -263,7 +285,7 @@ class ReduceScatter(Communication):
         """Replaces ``output_tensor`` by the mean, or sum, of this rank's shard."""
         if op not in (dist.ReduceOp.AVG, dist.ReduceOp.SUM):
             raise _core.ConfigError(_FACTOR)
-        own = _own(group, output_tensor.numel())
+        own = own_place(group, output_tensor.numel())
         self._handle.average(self._unit, input_tensor, own)
         torch.mul(input_tensor[own], group.size() if op == dist.ReduceOp.SUM else 1, out=output_tensor)
 
@@ -276,10 +298,15 @@ class AllGather(Communication):
     ) -> None:
         """Fills ``output_tensor`` with the decoded shards of all ranks, so all ranks have the same
         bits."""
+        self.check_type(output_tensor)
+        # The input is this rank's part of the output.
+        self._handle.fill(self._unit, output_tensor, own_place(group, input_tensor.numel()))
+
+
+    def check_type(self, output_tensor: torch.Tensor) -> None:
+        """Refuses parameters of several types, which FSDP2 gathers as bytes."""
         if output_tensor.dtype == torch.uint8:
             raise _core.ConfigError(f"the parameters of {self._unit} have several types; give them one type, or leave out the argument parameters")
-        # The input is this rank's part of the output.
-        self._handle.fill(self._unit, output_tensor, _own(group, input_tensor.numel()))
 
 
 class AllReduce(Communication):

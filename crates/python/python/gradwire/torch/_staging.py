@@ -52,9 +52,18 @@ class Stream:
     def wait_current(self, tensor: torch.Tensor) -> None:
         """Makes this stream wait for the current stream, such as for the computation of ``tensor``,
         which this stream uses next."""
+        self.follow_current()
+        self.record_stream(tensor)
+
+    def follow_current(self) -> None:
+        """Makes this stream wait for the work submitted to the current stream so far."""
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        self.record_stream(tensor)
+
+    def precede_current(self) -> None:
+        """Makes the current stream wait for the work submitted to this stream so far."""
+        if self._stream is not None:
+            torch.cuda.current_stream(self._device).wait_stream(self._stream)
 
     def record_stream(self, tensor: torch.Tensor) -> None:
         """Keeps the memory of a tensor of another stream until this stream has used it."""
@@ -198,7 +207,12 @@ def unscaled(bucket: torch.Tensor, scale: Scale, first: Stream, last: Stream) ->
         first.record_stream(scale)
         last.record_stream(scale)
     with first.entered():
-        return bucket if is_one(scale) else bucket.float() / scale
+        return divided(bucket, scale)
+
+
+def divided(bucket: torch.Tensor, scale: Scale) -> torch.Tensor:
+    """The values of a bucket, divided by ``scale``, in the current stream."""
+    return bucket if is_one(scale) else bucket.float() / scale
 
 
 def write(means: torch.Tensor, scale: Scale, bucket: torch.Tensor) -> None:

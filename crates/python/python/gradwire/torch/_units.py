@@ -258,6 +258,28 @@ def shards(units: List[Unit]) -> List[Named]:
     return [(name, torch.empty(size, dtype=dtype, device="meta")) for name, dtype, size in named]
 
 
+def on_devices(units: List[Unit], named: List[Named], reduced: bool = True) -> List[Named]:
+    """The tensors of ``named``, those of all parameters of ``units`` in order, with the device and
+    the type in which FSDP2 reduces their gradients; with ``reduced=False``, gathers them. They have
+    the memory of one element."""
+    kinds = []
+    for unit in units:
+        policy = getattr(unit.param_group, "mp_policy", None)
+        dtype = (reduced and getattr(policy, "reduce_dtype", None)) or getattr(policy, "param_dtype", None)
+        kinds += [(dtype or parameter.dtype, unit.param_group.device) for parameter in unit.parameters]
+    return [
+        (name, torch.empty((), dtype=dtype, device=device).expand(tensor.shape))
+        for (name, tensor), (dtype, device) in zip(named, kinds)
+    ]
+
+
+def process_group(units: List[Unit], attribute: str) -> Any:
+    """The process group of a collective of FSDP2, over which all units are sharded. Older versions
+    of PyTorch have one group for all collectives, without ``attribute``."""
+    group = shard_group(units)
+    return getattr(units[0].param_group, attribute, group)
+
+
 def shard_group(units: List[Unit]) -> Any:
     """The process group over which all units are sharded."""
     first, ranks = units[0], _ranks_of(units[0])

@@ -18,9 +18,11 @@ from .._arrays import whole_number
 from .._specs import check_quantizer, sample_side
 from . import _units
 from ._checks import check_scaler
+from ._device import Request
 from ._handle import Handle
 from ._names import selected
-from ._options import Options, Rules, check_given
+from ._options import Options, Rules, check_flag, check_given
+from ._reference import GatherChanges
 from ._sharded import AllGather, AllReduce, ReduceScatter, Sharded, check_free, check_zeros
 from ._timed_gather import TimedAllGather
 from ._traffic import Plain, bytes_of, warn_of_more
@@ -34,6 +36,8 @@ def register(
     *,
     replicas: Optional[Any] = None,
     parameters: Optional[str] = None,
+    parameter_changes: bool = False,
+    transport: str = "auto",
     rules: Rules = None,
     exchange: str = "auto",
     seed: int = 0,
@@ -72,6 +76,18 @@ def register(
             and checkpoints contain, stay exact. Modules without trained parameters at registration
             are gathered uncompressed. ``raw_vectors``, ``raw_below`` and ``raw_names`` apply,
             ``rules`` do not. Default: ``None``, uncompressed
+        parameter_changes: send the changes of parameters, compressed by ``parameters``, which may
+            then have fewer bits, such as ``"int4"``. Every rank keeps the parameters of all ranks as
+            they were gathered last: in all the size of the model in ``param_dtype``, on the device.
+            A gather sends the difference from them, so errors do not add up, and gathers for the
+            backward pass send nothing. The first gather is uncompressed, also after
+            ``load_state_dict`` of the handle. Default: ``False``
+        transport: ``"device"`` keeps messages on the GPU: they travel by FSDP2's own process group,
+            NCCL, and the exchange hides behind the backward pass as FSDP2's own does.
+            ``"host"`` sends them through main memory over gloo, and FSDP2 waits for them. Results
+            and states are the same. ``"auto"`` takes the device if it is possible, for gradients
+            and for parameters: with NCCL, Triton 3.6 and compressors whose kernels write messages
+            of a fixed length. ``Handle.describe`` tells the transport. Default: ``"auto"``
         rules: other compressors for some tensors. Rules see the names and sizes of whole
             parameters; with ``replicas``, the sizes of shards. Default: none
         exchange: with ``replicas``, how they exchange: ``"all-gather"``, ``"scatter-reduce"``,
@@ -101,6 +117,10 @@ def register(
     """
     options = Options.of(locals())
     check_given(compressor)
+    check_flag("parameter_changes", parameter_changes)
+    if parameter_changes and parameters is None:
+        raise _core.ConfigError("parameter_changes=True needs parameters, the compressor of the changes, such as 'int4'")
+    Request("auto", transport, None).check()
     _check(replicas, options)
     check_scaler(scaler, on_nonfinite)
     units = _units.of(model)
@@ -115,45 +135,49 @@ def register(
     # Refused before groups are created, so a refusal leaves nothing behind.
     for unit in units:
         check_free(unit)
+    _units.shard_group(units)
     # Parameters that are not trained are sent as they are.
     gathered = [unit for unit in units if unit.trains] if parameters is not None else []
     if parameters is not None:
-        _check_parameters(parameters, gathered)
-    shards = _units.shard_group(units)
+        _check_parameters(parameters, gathered, parameter_changes)
     check_zeros(units, compressor, replace(chosen, exchange="auto").votes(_units.whole(units)))
-    handle = _handle(units, chosen, replicas, shards, scaler)
-    if skips:
-        handle._suggest_skipping()
+    handle = _handle(units, chosen, replicas, transport, scaler)
     handle._has_replicas = replicas is not None or _units.replicas(units) > 1
-    handle._compare({"parameters": parameters, "scaler": "none" if scaler is None else "GradScaler"})
+    handle._compare({"parameters": parameters, "parameter_changes": parameter_changes, "scaler": "none" if scaler is None else "GradScaler"})
     if parameters is not None:
         named = _units.whole(gathered, gathered=True)
         of_parameters = replace(options, compressor=parameters, rules=None, exchange="gather-shards", on_nonfinite="error")
-        reducer = handle.gather(named, selected(model, dict(named), of_parameters), shards)
+        request = Request("auto", transport, _units.process_group(units, "_all_gather_process_group"))
+        on_devices = _units.on_devices(gathered, named, reduced=False)
+        reducer = handle.gather(named, on_devices, selected(model, dict(named), of_parameters), request)
         plain = Plain(bytes_of(named), "the parameters", "all-gather", "use one that sends less, such as int8")
         warn_of_more(reducer, plain, stacklevel=3)
-    _install(handle, units, gathered, averages_shards=replicas is None)
+    _install(handle, units, gathered, averages_shards=replicas is None, changes=parameter_changes)
     return handle
 
 
-def _handle(units: List[_units.Unit], options: Options, replicas: Optional[Any], shards: Any, scaler: Optional[Any]) -> Sharded:
+def _handle(units: List[_units.Unit], options: Options, replicas: Optional[Any], transport: str, scaler: Optional[Any]) -> Sharded:
     """Connects the ranks that average shards, or the replicas of a shard."""
     if replicas is None:
         # Replicas average their reduced gradients; with equal random draws, their errors would not
         # cancel.
         seed = whole_number("seed", options.seed) + ((_units.replica_rank(units) or 0) << 32)
-        named = _units.whole(units)
-        handle = Sharded(units, named, replace(options, exchange="reduce-scatter", seed=seed), shards, scaler)
+        options, named = replace(options, exchange="reduce-scatter", seed=seed), _units.whole(units)
+        handle = Sharded(units, named, options, _units.shard_group(units), scaler)
         warn_of_more(handle._reducer, Plain(bytes_of(named), "the gradients", "reduce-scatter"), stacklevel=4)
-        return handle
-    named = _units.shards(units)
-    handle = Sharded(units, named, options, _units.replica_group(replicas, units), scaler)
-    handle._compare({"the shard that a rank of replicas holds": shards.rank()})
-    warn_of_more(handle._reducer, Plain(bytes_of(named), "the gradients"), stacklevel=4)
+        if _units.replica_rank(units) is None:
+            handle._suggest_skipping()
+        group = _units.process_group(units, "_reduce_scatter_process_group")
+    else:
+        group, named = _units.replica_group(replicas, units), _units.shards(units)
+        handle = Sharded(units, named, options, group, scaler)
+        handle._compare({"the shard that a rank of replicas holds": _units.shard_group(units).rank()})
+        warn_of_more(handle._reducer, Plain(bytes_of(named), "the gradients"), stacklevel=4)
+    handle.choose_transport(Request("auto", transport, group), _units.on_devices(units, named), options)
     return handle
 
 
-def _install(handle: Sharded, units: List[_units.Unit], gathered: List[_units.Unit], averages_shards: bool) -> None:
+def _install(handle: Sharded, units: List[_units.Unit], gathered: List[_units.Unit], averages_shards: bool, changes: bool) -> None:
     """Replaces the communication of FSDP2."""
     for unit in units:
         if averages_shards:
@@ -161,19 +185,22 @@ def _install(handle: Sharded, units: List[_units.Unit], gathered: List[_units.Un
         else:
             handle.install(unit, "_all_reduce_hook", AllReduce(handle, unit))
     for unit in units:
+        exact = unit.param_group._all_gather_comm
+        if TimedAllGather.suits(unit):
+            exact = TimedAllGather(handle, unit, exact)
         if unit in gathered:
-            handle.install(unit, "_all_gather_comm", AllGather(handle, unit))
-        elif TimedAllGather.suits(unit):
-            handle.install(unit, "_all_gather_comm", TimedAllGather(handle, unit, unit.param_group._all_gather_comm))
+            handle.install(unit, "_all_gather_comm", GatherChanges(handle, unit, exact) if changes else AllGather(handle, unit))
+        elif isinstance(exact, TimedAllGather):
+            handle.install(unit, "_all_gather_comm", exact)
 
 
-def _check_parameters(parameters: str, gathered: List[_units.Unit]) -> None:
+def _check_parameters(parameters: str, gathered: List[_units.Unit], changes: bool) -> None:
     """Refuses a compressor that changes the parameters too much, and units whose parameters
     gradwire cannot gather."""
     side = sample_side(max((size.numel() for unit in gathered for size in unit.padded), default=0))
     generator = torch.Generator("cpu").manual_seed(0)
     sample = torch.randn((side, side), generator=generator, dtype=torch.float32, device="cpu")
-    check_quantizer("parameters", parameters, sample)
+    check_quantizer("parameters", parameters, sample, changes)
     _units.check_gathering(gathered)
 
 

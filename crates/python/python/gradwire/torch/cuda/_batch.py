@@ -45,7 +45,7 @@ class Batch:
         self.starts = self.vector([slot.start for slot in slots])
         self.kept = self.vector([slot.kept for slot in slots])
         self.lengths = self.vector([slot.elements for slot in slots])
-        self._tables: Dict[Tuple[int, Tuple[int, ...]], torch.Tensor] = {}
+        self._tables: Dict[Tuple[int, Optional[Callable[[int], int]]], torch.Tensor] = {}
 
     def vector(self, values: Sequence[int], dtype: torch.dtype = torch.int64, keep: bool = True) -> torch.Tensor:
         """A vector on the device with a number for each tensor; does not wait for the device. It is
@@ -72,18 +72,19 @@ class Batch:
         """The grid of a kernel whose programs process ``block`` units of a tensor each.
 
         A unit is an element, unless ``units`` turns a number of elements into a number of units.
-        Row p has the tensor of program p and the number of its block. If there are no units, there
-        are no rows.
+        The table is kept under ``units``, so this must be the same function at every step. Row p
+        has the tensor of program p and the number of its block. If there are no units, there are no
+        rows.
         """
-        counts = tuple((units or int)(slot.elements) for slot in self.slots)
-        table = self._tables.get((block, counts))
+        table = self._tables.get((block, units))
         if table is None:
+            counts = [(units or int)(slot.elements) for slot in self.slots]
             blocks = torch.tensor([triton.cdiv(count, block) for count in counts], dtype=torch.int64, device="cpu")
             tensors = torch.repeat_interleave(torch.arange(len(counts), device="cpu"), blocks)
             first = torch.cumsum(blocks, 0) - blocks
             rows = torch.stack([tensors, torch.arange(len(tensors), device="cpu") - first[tensors]], 1).to(torch.int32)
             table = self.moved(rows)
-            self._tables[block, counts] = table
+            self._tables[block, units] = table
         return table
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import List, NamedTuple, Tuple
+from typing import List, NamedTuple, Optional, Tuple
 
 import torch
 import triton
@@ -18,6 +18,12 @@ class Forms(NamedTuple):
     bytes: torch.Tensor
     # The first byte of each tensor's form, a multiple of four.
     starts: torch.Tensor
+    # For kernels that add: the number of messages of each tensor, from consecutive ranks, and the
+    # number of bytes from the form of one to the form of the next.
+    messages: int = 1
+    stride: int = 0
+    # The first of these ranks for each tensor as int32, if tensors differ in it.
+    senders: Optional[torch.Tensor] = None
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
@@ -11,6 +11,11 @@ from ... import _core
 from ..._arrays import buffer
 from ._config import Config
 from .kernels import kernel_and_memory
+from .memories import plain_memory
+
+
+# By the name of an array, the tensors that have it at some stage of the run.
+Users = Dict[str, List[str]]
 
 
 class Kept:
@@ -20,9 +25,18 @@ class Kept:
     created with zeros when a memory first needs it. The caller chooses the stream.
     """
 
-    def __init__(self, reducer: _core.Reducer, tensors: Sequence[Tuple[str, Tuple[int, ...]]], device: torch.device) -> None:
-        self._reducer, self._device = reducer, device
-        self._users = _users(reducer, [name for name, _ in tensors])
+    def __init__(
+        self,
+        reducer: _core.Reducer,
+        tensors: Sequence[Tuple[str, Tuple[int, ...]]],
+        device: torch.device,
+        users: Optional[Users] = None,
+        averages: bool = False,
+    ) -> None:
+        """``users`` are those of ``users_of``; by default ``tensors`` are those of the model.
+        ``averages`` means the averages of an owner instead of gradients."""
+        self._reducer, self._device, self._averages = reducer, device, averages
+        self._users = users_of(reducer, {name: place for place, (name, _) in enumerate(tensors)}) if users is None else users
         users = {name for names in self._users.values() for name in names}
         # The first element of each tensor in an array. Meaningless for tensors that no memory
         # keeps.
@@ -43,6 +57,10 @@ class Kept:
         if found is None:
             found = self.arrays[kind] = torch.zeros(self._elements, dtype=torch.float32, device=self._device)
         return found
+
+    def named(self, kinds: Sequence[str]) -> Dict[str, torch.Tensor]:
+        """The arrays of these names."""
+        return {kind: self.array(kind) for kind in kinds}
 
     def remember(self, step: int) -> None:
         """Copies all arrays before the first change of a step, so ``roll_back`` can undo the
@@ -66,19 +84,30 @@ class Kept:
                 # The array was created in this step.
                 values.zero_()
 
+    def settle(self, skipped: torch.Tensor) -> None:
+        """Keeps or undoes a step, and prepares the next one. ``skipped`` is a truth value on the
+        device, which this does not wait for: whether the step must be undone."""
+        for kind, values in self.arrays.items():
+            if kind not in self._before:
+                # The array was created in the step.
+                self._before[kind] = torch.zeros_like(values)
+            before = self._before[kind]
+            torch.where(skipped, before, values, out=values)
+            before.copy_(values)
+
     def give(self) -> None:
         """Gives the reducer copies of the arrays, to save."""
         for kind, values in self.arrays.items():
             host = values.cpu()
             for name in self._users[kind]:
                 own = host[self._place(name)].contiguous()
-                self._reducer.set_array(name, kind, buffer(own, kind) if own.numel() else None)
+                self._set(name, kind, own if own.numel() else None)
 
     def withdraw(self) -> None:
         """Frees the reducer's copies; with ``skip`` it would copy them at every step."""
         for kind in self.arrays:
             for name in self._users[kind]:
-                self._reducer.set_array(name, kind, None)
+                self._set(name, kind, None)
 
     def take(self) -> None:
         """Moves the arrays that the reducer has loaded to the device."""
@@ -93,12 +122,15 @@ class Kept:
         self._before.clear()
 
     def _take(self, kind: str, name: str) -> None:
-        values, place = self._reducer.array(name, kind), self._place(name)
+        values, place = self._reducer.array(name, kind, averages=self._averages), self._place(name)
         if values:
             self.array(kind)[place] = torch.frombuffer(bytearray(values), dtype=torch.float32).to(self._device)
-            self._reducer.set_array(name, kind, None)
+            self._set(name, kind, None)
         elif kind in self.arrays:
             self.arrays[kind][place] = 0
+
+    def _set(self, name: str, kind: str, values: Optional[torch.Tensor]) -> None:
+        self._reducer.set_array(name, kind, None if values is None else buffer(values, kind), averages=self._averages)
 
     def _place(self, name: str) -> slice:
         """The elements of a tensor in the arrays."""
@@ -106,19 +138,25 @@ class Kept:
         return slice(start, start + prod(self._shapes[name]))
 
 
-def _users(reducer: _core.Reducer, names: Sequence[str]) -> Dict[str, List[str]]:
-    """By array, the tensors that have it at some stage of the run."""
-    users: Dict[str, List[str]] = {}
+def users_of(reducer: _core.Reducer, tensors: Mapping[str, int], plain: bool = False) -> Users:
+    """The users of arrays, by the names of arrays. ``tensors`` has for each name the place of the
+    tensor, or of the tensor of which it is a slice, in the model. With ``plain``, memories are
+    ``plain_memory``."""
+    users: Users = {}
     specs_of_stages = [reducer.specs(first) for first, _ in reducer.stages]
-    for name, *specs in zip(names, *specs_of_stages):
-        for kind in dict.fromkeys(kind for spec in specs for kind in _kinds(spec)):
+    for name, place in tensors.items():
+        kinds = (kind for specs in specs_of_stages for kind in _kinds(specs[place], plain))
+        for kind in dict.fromkeys(kinds):
             users.setdefault(kind, []).append(name)
     return users
 
 
-def _kinds(spec: str) -> Tuple[str, ...]:
+def _kinds(spec: str, plain: bool) -> Tuple[str, ...]:
     """The names of the arrays that a compressor's memory keeps."""
-    found = kernel_and_memory(Config.of(spec))
+    config = Config.of(spec)
+    if plain:
+        return plain_memory(config).kept
+    found = kernel_and_memory(config)
     assert found is not None, spec
     _, memory = found
     return memory.kept

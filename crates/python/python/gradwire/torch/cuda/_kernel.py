@@ -31,7 +31,11 @@ class Kernel:
         """Subtracts this rank's own messages from the residual, if ``start`` could not."""
 
     def add(self, batch: Batch, forms: Forms, out: torch.Tensor, weight: float, step: int, rank: int) -> None:
-        """Adds ``weight`` times the messages that ``rank`` sent to ``out``, a bucket of float32."""
+        """Adds ``weight`` times the messages that ``rank`` sent to ``out``, a bucket of float32.
+
+        Dense kernels add all messages of ``forms``, in the order of ranks; ``rank`` sent the first,
+        unless ``forms.senders`` tells.
+        """
         raise NotImplementedError
 
     def aggregate(self, batch: Batch, out: torch.Tensor) -> None:

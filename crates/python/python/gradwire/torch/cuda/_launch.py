@@ -46,7 +46,7 @@ def run(kernel: Any, grid: Tuple[int, ...], *arguments: Any, warps: int = 4, **c
 def launch(kernel: Any, table: torch.Tensor, *arguments: Any, warps: int = _WARPS, **constants: Any) -> None:
     """Runs a program for each row of a table (``Batch.table``), which is the kernel's first
     argument."""
-    run(kernel, (len(table),), table, *arguments, warps=warps, **constants)
+    run(kernel, (table.shape[0],), table, *arguments, warps=warps, **constants)
 
 
 def over(batch: Batch, kernel: Any, *arguments: Any, units: Optional[Callable[[int], int]] = None, **constants: Any) -> None:

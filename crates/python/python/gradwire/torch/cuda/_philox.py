@@ -5,13 +5,13 @@ Word i of a tensor's stream is word i mod 4 of block i // 4, as in ``gradwire::R
 
 from __future__ import annotations
 
-from functools import lru_cache
+from typing import Dict, Tuple
 
 import torch
 import triton
 import triton.language as tl
 
-from ._batch import Batch, place
+from ._batch import Batch, PerBatch, place
 
 # The stream of the bits that elements share.
 _SHARED_BITS = tl.constexpr(0x80000000)
@@ -21,13 +21,24 @@ _64 = (1 << 64) - 1
 
 def keys(batch: Batch, seed: int, step: int) -> torch.Tensor:
     """The key of each tensor, as int64 on the device."""
-    return batch.vector([_key(seed, slot.name, step >> 32) for slot in batch.slots])
+    known, key = _keys(batch), (seed, step >> 32)
+    found = known.get(key)
+    if found is None:
+        found = known[key] = batch.vector([_key(seed, slot.name, step >> 32) for slot in batch.slots])
+    return found
 
 
-@lru_cache(maxsize=None)
+def _nothing(batch: Batch) -> Dict[Tuple[int, int], torch.Tensor]:
+    return {}
+
+
+# For each batch the keys by seed and the upper 32 bits of the step.
+_keys = PerBatch(_nothing)
+
+
 def _key(seed: int, name: str, high: int) -> int:
     """The key of a tensor for steps with these upper 32 bits."""
-    return _signed(_mix(seed ^ _mix(_fnv1a(name.encode()) ^ _mix(high))))
+    return _signed(_mix(seed ^ _mix(fnv1a(name.encode()) ^ _mix(high))))
 
 
 def _mix(x: int) -> int:
@@ -38,7 +49,7 @@ def _mix(x: int) -> int:
     return x ^ (x >> 31)
 
 
-def _fnv1a(text: bytes) -> int:
+def fnv1a(text: bytes) -> int:
     value = 0xCBF29CE484222325
     for byte in text:
         value = ((value ^ byte) * 0x100000001B3) & _64

@@ -29,7 +29,7 @@ from ._launch import launch
 from ._philox import word
 from ._source import LARGEST, Source, corrected, keep, largest
 from ._symbols import bytes_of, put, take, width_of
-from ._tensors import add_at, in_bucket
+from ._tensors import in_bucket, load, store
 from .levels import invertible
 
 PIECE = tl.constexpr(4096)
@@ -157,13 +157,18 @@ def _add(rows, keys, rank, step, numbers, forms, out, weight, WIDTH: tl.constexp
     tensor, first, length, size, number, count = _piece(rows)
     place = tl.arange(0, PIECE)
     mask, inside = place < length, place < size
-    form = form_of(forms, tensor)
-    scale = tl.load(floats(form) + number)
-    symbols = take(form + 4 * count, first + place, inside, WIDTH)
-    decoded = tl.where(inside, tl.load(numbers + symbols), 0.0)
-    signs = _signs(tl.load(keys + tensor), rank, step, first)
-    decoded = _scaled(_flip(_hadamard(decoded, size), signs), scale)
-    add_at(out, tensor, first + place, mask, decoded * weight)
+    form, total = form_of(forms, tensor), load(out, tensor, first + place, mask)
+    if forms.senders is not None:
+        rank = tl.load(forms.senders + tensor)
+    for message in range(forms.messages):
+        scale = tl.load(floats(form) + number)
+        symbols = take(form + 4 * count, first + place, inside, WIDTH)
+        decoded = tl.where(inside, tl.load(numbers + symbols), 0.0)
+        signs = _signs(tl.load(keys + tensor), rank + message, step, first)
+        decoded = _scaled(_flip(_hadamard(decoded, size), signs), scale)
+        total += decoded * weight
+        form += forms.stride
+    store(out, tensor, first + place, mask, total)
 
 
 @triton.jit

@@ -15,7 +15,7 @@ from ._forms import Forms, floats, form_of
 from ._kernel import Dense
 from ._launch import over
 from ._source import Source, corrected, keep
-from ._tensors import add_at, block_of, in_bucket
+from ._tensors import block_of, in_bucket, load, store
 
 
 class Uncompressed(Dense):
@@ -116,10 +116,13 @@ def _encode(table, source, forms, FORMAT: tl.constexpr, BLOCK: tl.constexpr):
 @triton.jit
 def _add(table, forms, out, weight, FORMAT: tl.constexpr, BLOCK: tl.constexpr):
     tensor, at, mask = block_of(table, out.lengths, BLOCK)
-    form = form_of(forms, tensor)
-    if FORMAT == "f32":
-        value = tl.load(floats(form) + at, mask=mask, other=0.0)
-    else:
-        pattern = tl.load(form.to(tl.pointer_type(tl.uint16)) + at, mask=mask, other=0).to(tl.int32)
-        value = _widen(pattern, FORMAT)
-    add_at(out, tensor, at, mask, value * weight)
+    form, total = form_of(forms, tensor), load(out, tensor, at, mask)
+    for _ in range(forms.messages):
+        if FORMAT == "f32":
+            value = tl.load(floats(form) + at, mask=mask, other=0.0)
+        else:
+            pattern = tl.load(form.to(tl.pointer_type(tl.uint16)) + at, mask=mask, other=0).to(tl.int32)
+            value = _widen(pattern, FORMAT)
+        total += value * weight
+        form += forms.stride
+    store(out, tensor, at, mask, total)

@@ -26,7 +26,7 @@ from ._launch import BLOCK, FEW_WARPS, for_tensors, launch, over
 from ._philox import rounding
 from ._source import LARGEST, Source, corrected, is_finite, keep, largest
 from ._symbols import bytes_of, put_block, take, width_of
-from ._tensors import add_at, block_of, in_bucket
+from ._tensors import block_of, in_bucket, load, store
 
 # The longest bucket whose norm one program computes.
 LONGEST = 1 << 16
@@ -144,10 +144,13 @@ def _int8(table, source, forms, BLOCK: tl.constexpr):
 @triton.jit
 def _int8_add(table, forms, out, weight, BLOCK: tl.constexpr):
     tensor, at, mask = block_of(table, out.lengths, BLOCK)
-    form = form_of(forms, tensor)
-    step = tl.load(floats(form)) * weight
-    level = tl.load(form + 4 + at, mask=mask, other=0).to(tl.int8, bitcast=True).to(tl.float32)
-    add_at(out, tensor, at, mask, step * level)
+    form, total = form_of(forms, tensor), load(out, tensor, at, mask)
+    for _ in range(forms.messages):
+        step = tl.load(floats(form)) * weight
+        level = tl.load(form + 4 + at, mask=mask, other=0).to(tl.int8, bitcast=True).to(tl.float32)
+        total += step * level
+        form += forms.stride
+    store(out, tensor, at, mask, total)
 
 
 @triton.jit(do_not_specialize=["s"])
@@ -229,8 +232,11 @@ def _qsgd(
 @triton.jit(do_not_specialize=["s"])
 def _qsgd_add(table, forms, out, weight, s, BUCKET: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     tensor, at, mask = block_of(table, out.lengths, BLOCK)
-    form = form_of(forms, tensor)
-    step = tl.load(floats(form) + at // BUCKET, mask=mask, other=0.0) * weight
+    form, total = form_of(forms, tensor), load(out, tensor, at, mask)
     buckets = (tl.load(out.lengths + tensor) + BUCKET - 1) // BUCKET
-    level = take(form + 4 * buckets, at, mask, WIDTH).to(tl.float32) - s.to(tl.float32)
-    add_at(out, tensor, at, mask, step * level)
+    for _ in range(forms.messages):
+        step = tl.load(floats(form) + at // BUCKET, mask=mask, other=0.0) * weight
+        level = take(form + 4 * buckets, at, mask, WIDTH).to(tl.float32) - s.to(tl.float32)
+        total += step * level
+        form += forms.stride
+    store(out, tensor, at, mask, total)

@@ -19,3 +19,11 @@ def memory(config: Config) -> Optional[Memory]:
         return own(config) if config.weights is not None else Memory(config)
     averages = config.id == "signum" or config.real("momentum") > 0
     return Average(config) if averages else Memory(config)
+
+
+def plain_memory(config: Config) -> Memory:
+    """The plain residual with weights 1, for values that are not gradients, such as means."""
+    plain = Memory(config)
+    if plain.weights is not None:
+        plain.weights = (1.0, 1.0)
+    return plain

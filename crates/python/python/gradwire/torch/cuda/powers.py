@@ -17,7 +17,7 @@ from ._launch import FEW_WARPS, MANY_WARPS, over
 from ._philox import rounding
 from ._source import Source, corrected, keep
 from ._symbols import bytes_of, put_block, take
-from ._tensors import add_at, block_of, in_bucket
+from ._tensors import block_of, in_bucket, load, store
 
 
 class Natural(Dense):
@@ -57,8 +57,12 @@ def _encode(table, keys, rank, step, source, forms, BLOCK: tl.constexpr):
 @triton.jit
 def _add(table, forms, out, weight, BLOCK: tl.constexpr):
     tensor, at, mask = block_of(table, out.lengths, BLOCK)
-    form = form_of(forms, tensor)
-    positive = take(form, at, mask, 1)
-    power = take(form + (tl.load(out.lengths + tensor) + 7) // 8, at, mask, 8)
-    rounded = (power << 23).to(tl.float32, bitcast=True)
-    add_at(out, tensor, at, mask, tl.where(positive == 1, rounded, -rounded) * weight)
+    form, total = form_of(forms, tensor), load(out, tensor, at, mask)
+    signs = (tl.load(out.lengths + tensor) + 7) // 8
+    for _ in range(forms.messages):
+        positive = take(form, at, mask, 1)
+        power = take(form + signs, at, mask, 8)
+        rounded = (power << 23).to(tl.float32, bitcast=True)
+        total += tl.where(positive == 1, rounded, -rounded) * weight
+        form += forms.stride
+    store(out, tensor, at, mask, total)

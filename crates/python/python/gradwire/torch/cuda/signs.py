@@ -22,7 +22,7 @@ from ._launch import for_tensors, over
 from ._source import Source, corrected, is_finite, keep, largest
 from ._sums import totals
 from ._symbols import bytes_of, put_block, take
-from ._tensors import add_at, block_of, in_bucket, load, store
+from ._tensors import block_of, in_bucket, load, store
 
 
 class _Signs(Dense):
@@ -126,10 +126,13 @@ def _encode(table, source, forms, MEANS: tl.constexpr, BLOCK: tl.constexpr):
 @triton.jit
 def _add(table, forms, out, weight, MEANS: tl.constexpr, BLOCK: tl.constexpr):
     tensor, at, mask = block_of(table, out.lengths, BLOCK)
-    form = form_of(forms, tensor)
-    negative, positive = _levels(form, MEANS)
-    bit = take(form + 4 * MEANS, at, mask, 1)
-    add_at(out, tensor, at, mask, tl.where(bit == 1, positive * weight, negative * weight))
+    form, total = form_of(forms, tensor), load(out, tensor, at, mask)
+    for _ in range(forms.messages):
+        negative, positive = _levels(form, MEANS)
+        bit = take(form + 4 * MEANS, at, mask, 1)
+        total += tl.where(bit == 1, positive * weight, negative * weight)
+        form += forms.stride
+    store(out, tensor, at, mask, total)
 
 
 @triton.jit

@@ -22,7 +22,7 @@ from ._launch import FEW_WARPS, MANY_WARPS, for_tensors, over
 from ._philox import rounding
 from ._source import LARGEST, Source, corrected, keep, largest
 from ._sums import totals
-from ._tensors import add_at, block_of, in_bucket, scratch, store
+from ._tensors import block_of, in_bucket, load, scratch, store
 
 
 def bytes_of(elements: int) -> int:
@@ -161,12 +161,15 @@ def _pack(table, trits, forms, BLOCK: tl.constexpr):
 def _add(table, forms, out, weight, BLOCK: tl.constexpr):
     tensor, byte = place(table, BLOCK)
     elements = tl.load(out.lengths + tensor)
-    form = form_of(forms, tensor)
-    scale = tl.load(floats(form)) * weight
-    digits = tl.load(form + 4 + byte, mask=byte < (elements + 4) // 5, other=121).to(tl.int32)
     power = 81
     for part in tl.static_range(5):
         at, mask = _fifth(byte, part, elements)
-        trit = (digits // power) % 3 - 1
-        add_at(out, tensor, at, mask, trit.to(tl.float32) * scale)
+        form, total = form_of(forms, tensor), load(out, tensor, at, mask)
+        for _ in range(forms.messages):
+            scale = tl.load(floats(form)) * weight
+            digits = tl.load(form + 4 + byte, mask=byte < (elements + 4) // 5, other=121).to(tl.int32)
+            trit = (digits // power) % 3 - 1
+            total += trit.to(tl.float32) * scale
+            form += forms.stride
+        store(out, tensor, at, mask, total)
         power = power // 3

@@ -22,7 +22,7 @@ from ._forms import Forms, floats, form_of
 from ._kernel import Dense
 from ._launch import MANY_WARPS, for_tensors, over
 from ._source import Source, corrected, keep, largest
-from ._tensors import add_at, block_of, in_bucket
+from ._tensors import block_of, in_bucket, load, store
 from .levels import invertible
 
 
@@ -142,7 +142,10 @@ def _encode(
 @triton.jit
 def _add(table, forms, numbers, out, weight, BLOCK: tl.constexpr):
     tensor, at, mask = block_of(table, out.lengths, BLOCK)
-    form = form_of(forms, tensor)
-    scale = tl.load(floats(form)) * weight
-    byte = tl.load(form + 4 + at, mask=mask, other=0).to(tl.int32)
-    add_at(out, tensor, at, mask, scale * tl.load(numbers + byte))
+    form, total = form_of(forms, tensor), load(out, tensor, at, mask)
+    for _ in range(forms.messages):
+        scale = tl.load(floats(form)) * weight
+        byte = tl.load(form + 4 + at, mask=mask, other=0).to(tl.int32)
+        total += scale * tl.load(numbers + byte)
+        form += forms.stride
+    store(out, tensor, at, mask, total)

@@ -1,0 +1,232 @@
+"""Exchanges of tensors between the devices of ranks, by the collectives of a process group. Nothing
+waits for the host.
+
+The caller cuts tensors into pieces and decides where their elements are:
+
+- ``Piece``: a tensor, or a slice of one, that a rank owns. ``whole`` is its place in the buffer
+  with the pieces of all owners, ``own`` its place in its owner's buffer. In both, ``start`` is its
+  place in the values and ``kept`` its place in the kept arrays.
+- ``Scatter``: ``pack`` compresses all pieces of a buffer, and ``means`` returns the means of this
+  rank's own pieces over all ranks. A reduce-scatter.
+- ``Gather``: ``pack`` compresses this rank's own pieces, and ``add`` adds the pieces of all owners
+  to a buffer. An all-gather.
+- ``Spread``: ``pack`` compresses all pieces, and ``add`` adds their means over all ranks to a
+  buffer. An all-reduce by an all-gather, for a few ranks. Owners and ``own`` do not matter.
+
+``pack`` takes the kept arrays with the names ``kept``. It and the other method may run in two
+streams. A scatter-reduce is a ``Scatter`` and then a ``Gather`` of the means. Messages are added in
+the order of ranks, so sums have the same bits on all ranks and equal the host's.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Iterator, List, Sequence
+
+import torch
+from torch.distributed.distributed_c10d import AllgatherOptions, AllToAllOptions
+
+from ._batch import Slot
+from ._memory import Arrays
+from ._nonfinite import NonFinite
+from ._packed import Coding, Layout, Packer, Sender, Unpacker
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A tensor, or a slice of one, that a rank owns; see the module."""
+
+    spec: str
+    owner: int
+    whole: Slot
+    own: Slot
+
+
+@dataclass
+class Traffic:
+    """The bytes and messages that this rank sent to others and received from others, by the
+    lengths of the collectives' buffers; how a backend divides them does not count."""
+
+    bytes_up: int = 0
+    bytes_down: int = 0
+    messages_up: int = 0
+    messages_down: int = 0
+
+
+class CollectiveError(RuntimeError):
+    """A collective failed, for example because a rank has ended."""
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        raise CollectiveError(f"a collective of the process group failed: {error}") from error
+
+
+class Peers:
+    """The ranks of a process group, and collectives of bytes between their devices.
+
+    The backend must support ``all_to_all_single`` and ``all_gather_into_tensor`` for tensors on the
+    device: NCCL, or gloo on a CPU. With gloo, a collective raises ``CollectiveError`` if a rank has
+    ended or does not answer within ``deadline`` seconds. NCCL has the timeout of its group.
+    """
+
+    def __init__(self, group: Any, device: torch.device, deadline: float) -> None:
+        self._group = group
+        self.rank, self.size = group.rank(), group.size()
+        self.traffic = Traffic()
+        self._to_all, self._gather = AllToAllOptions(), AllgatherOptions()
+        if device.type == "cpu":
+            self._to_all.timeout = self._gather.timeout = timedelta(seconds=deadline)
+
+    def all_to_all(self, sent: torch.Tensor, lengths: List[int]) -> torch.Tensor:
+        """Sends to rank r the r-th of consecutive blocks of these lengths. Returns the blocks for
+        this rank, in the order of ranks."""
+        own = lengths[self.rank]
+        received = sent.new_empty(own * self.size)
+        with _failing():
+            self._group.alltoall_base(received, sent, [own] * self.size, lengths, self._to_all).wait()
+        self._count(len(sent) - own, len(received) - own)
+        return received
+
+    def all_gather(self, sent: torch.Tensor) -> torch.Tensor:
+        """The bytes of all ranks, of equal lengths, in the order of ranks."""
+        received = sent.new_empty(len(sent) * self.size)
+        with _failing():
+            self._group._allgather_base(received, sent, self._gather).wait()
+        self._count(len(sent) * (self.size - 1), len(received) - len(sent))
+        return received
+
+    def _count(self, up: int, down: int) -> None:
+        self.traffic.bytes_up += up
+        self.traffic.bytes_down += down
+        self.traffic.messages_up += self.size - 1
+        self.traffic.messages_down += self.size - 1
+
+
+class Scatter:
+    """Averages each piece at its owner; see the module. ``own_elements`` is the length of an
+    owner's buffer."""
+
+    def __init__(self, coding: Coding, peers: Peers, pieces: Sequence[Piece], own_elements: int) -> None:
+        # The blocks of a message are in the order of owners.
+        self._pieces = sorted(pieces, key=lambda piece: piece.owner)
+        self._peers, self._own_elements = peers, own_elements
+        specs, owners = [piece.spec for piece in self._pieces], [piece.owner for piece in self._pieces]
+        slots = [piece.whole for piece in self._pieces]
+        self._layout = layout = Layout(coding, [slot.elements for slot in slots], specs, owners, peers.size)
+        self._packer = Packer(coding, slots, layout, Sender(specs, peers.rank))
+        self.kept = self._packer.kept
+        own = [place for place, owner in enumerate(owners) if owner == peers.rank]
+        places, own_specs = [layout.places[place] for place in own], [specs[place] for place in own]
+        self._unpacker = Unpacker(coding, [self._pieces[place].own for place in own], places, own_specs, [0] * len(own))
+
+    @property
+    def names(self) -> List[str]:
+        """The names of the pieces, in the order of ``Found.place``."""
+        return [piece.whole.name for piece in self._pieces]
+
+    @property
+    def message_bytes(self) -> int:
+        """The length of this rank's forms, each counted once."""
+        return sum(self._layout.forms)
+
+    def pack(self, values: torch.Tensor, arrays: Arrays, step: int) -> torch.Tensor:
+        """The messages of a step for all owners; see ``Packer.pack``."""
+        return self._packer.pack(values, arrays, step)
+
+    def means(self, messages: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
+        """Sends the messages of ``pack``. Returns an owner's buffer of float32 with the means of
+        this rank's pieces, and 0 elsewhere."""
+        received = self._peers.all_to_all(messages, self._layout.lengths)
+        ranks, stride = self._peers.size, self._layout.lengths[self._peers.rank]
+        non_finite.note(received, stride, ranks, exchange)
+        means = torch.zeros(self._own_elements, dtype=torch.float32, device=received.device)
+        self._unpacker.add(received, means, step, ranks, stride)
+        self._unpacker.aggregate(means)
+        return means
+
+
+class Gather:
+    """Sends each piece from its owner to all ranks; see the module.
+
+    The random draws of owner r are those of the rank ``drawn_from`` + r, and residuals are plain.
+    """
+
+    def __init__(self, coding: Coding, peers: Peers, pieces: Sequence[Piece], drawn_from: int = 0) -> None:
+        self._peers = peers
+        by_owner = [[piece for piece in pieces if piece.owner == owner] for owner in range(peers.size)]
+        layouts = [_alone(coding, of_one) for of_one in by_owner]
+        # All ranks send as many bytes as the longest message has.
+        self._length = max(layout.lengths[0] for layout in layouts)
+        self._message_bytes = sum(layouts[peers.rank].forms)
+        own, specs = by_owner[peers.rank], [piece.spec for piece in by_owner[peers.rank]]
+        sender = Sender(specs, drawn_from + peers.rank, plain=True)
+        self._packer = Packer(coding, [piece.own for piece in own], layouts[peers.rank], sender)
+        self.kept = self._packer.kept
+        self._names = [[piece.whole.name for piece in of_one] for of_one in by_owner]
+        ordered = [piece for of_one in by_owner for piece in of_one]
+        starts = [owner * self._length + place for owner, layout in enumerate(layouts) for place in layout.places]
+        drawn_as = [drawn_from + piece.owner for piece in ordered]
+        self._unpacker = Unpacker(coding, [piece.whole for piece in ordered], starts, [piece.spec for piece in ordered], drawn_as)
+
+    @property
+    def message_bytes(self) -> int:
+        """The length of this rank's forms, each counted once."""
+        return self._message_bytes
+
+    def names(self, owner: int) -> List[str]:
+        """The names of an owner's pieces, in the order of ``Found.place``."""
+        return self._names[owner]
+
+    def pack(self, values: torch.Tensor, arrays: Arrays, step: int) -> torch.Tensor:
+        """The messages of a step, from an owner's buffer; see ``Packer.pack``."""
+        return self._packer.pack(values, arrays, step, self._length)
+
+    def add(self, messages: torch.Tensor, out: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> None:
+        """Sends the messages of ``pack``, and adds the pieces of all owners to a buffer of
+        float32."""
+        received = self._peers.all_gather(messages)
+        non_finite.note(received, self._length, self._peers.size, exchange)
+        self._unpacker.add(received, out, step)
+
+
+class Spread:
+    """Averages all pieces at every rank; see the module."""
+
+    def __init__(self, coding: Coding, peers: Peers, pieces: Sequence[Piece]) -> None:
+        self._peers = peers
+        slots, specs = [piece.whole for piece in pieces], [piece.spec for piece in pieces]
+        self._layout = _alone(coding, pieces)
+        self._packer = Packer(coding, slots, self._layout, Sender(specs, peers.rank))
+        self.kept = self._packer.kept
+        self._unpacker = Unpacker(coding, slots, self._layout.places, specs, [0] * len(slots))
+        self.names = [slot.name for slot in slots]
+
+    @property
+    def message_bytes(self) -> int:
+        """The length of this rank's forms, each counted once."""
+        return sum(self._layout.forms)
+
+    def pack(self, values: torch.Tensor, arrays: Arrays, step: int) -> torch.Tensor:
+        """The messages of a step; see ``Packer.pack``."""
+        return self._packer.pack(values, arrays, step)
+
+    def add(self, messages: torch.Tensor, out: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> None:
+        """Sends the messages of ``pack``, and adds the means of all ranks to a buffer of float32,
+        which is 0 at their elements."""
+        received = self._peers.all_gather(messages)
+        ranks, stride = self._peers.size, len(messages)
+        non_finite.note(received, stride, ranks, exchange)
+        self._unpacker.add(received, out, step, ranks, stride)
+        self._unpacker.aggregate(out)
+
+
+def _alone(coding: Coding, pieces: Sequence[Piece]) -> Layout:
+    """The layout of pieces in one block."""
+    elements, specs = [piece.whole.elements for piece in pieces], [piece.spec for piece in pieces]
+    return Layout(coding, elements, specs, [0] * len(pieces), 1)

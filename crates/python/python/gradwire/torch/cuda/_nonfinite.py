@@ -1,0 +1,121 @@
+"""Elements that are not finite, in exchanges that do not wait for the device.
+
+The messages of a rank to another begin with a word, ``HEAD`` bytes long. It is 0, or tells which
+tensor of the sender has such an element. So all ranks learn the same from the same messages.
+"""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Optional, Sequence
+
+import torch
+import triton
+import triton.language as tl
+
+from .._staging import Stream
+from ._forms import words
+from ._launch import BLOCK, run
+from ._source import FINITE
+
+# Forms follow it, and begin at multiples of four.
+HEAD = 4
+# The word of the first tensor. Words of later ones are smaller, so the largest word is the first
+# tensor's.
+_FIRST = (1 << 31) - 1
+
+
+class Found(NamedTuple):
+    """The first element of a step that is not finite."""
+
+    # The number of the exchange in its step, in the order of ``NonFinite.note``.
+    exchange: int
+    # The rank that sent the messages, and the place of the tensor among them.
+    sender: int
+    place: int
+
+
+def codes_of(places: Sequence[int]) -> List[int]:
+    """The words of tensors with these places."""
+    return [_FIRST - place for place in places]
+
+
+def put_heads(maxima: torch.Tensor, codes: torch.Tensor, heads: torch.Tensor, room: torch.Tensor) -> None:
+    """Writes the words at the bytes ``heads`` of ``room``. ``maxima`` are those of ``Source``, and
+    ``codes`` the words of their tensors."""
+    run(_put_heads, (len(heads),), maxima, codes, len(maxima), heads, room, BLOCK=1024)
+
+
+class NonFinite:
+    """What the messages of a step told, on the device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        # The word, the sender and the exchange; the word is 0 as long as all elements are finite.
+        self.state = torch.zeros(3, dtype=torch.int32, device=device)
+
+    def begin(self) -> None:
+        """Forgets the last step."""
+        self.state = torch.zeros_like(self.state)
+
+    def note(self, messages: torch.Tensor, stride: int, senders: int, exchange: int) -> None:
+        """Reads the words of received messages; those of rank r begin at byte r · ``stride``."""
+        run(_note, (1,), messages, stride, senders, exchange, self.state, BLOCK=1024)
+
+    def spoil(self, values: torch.Tensor) -> None:
+        """Replaces float32 values by NaN if some element of the step was not finite."""
+        run(_spoil, (triton.cdiv(values.numel(), 4 * BLOCK),), values, values.numel(), self.state, BLOCK=4 * BLOCK, warps=16)
+
+    def skips(self) -> torch.Tensor:
+        """Whether some element of the step was not finite, as a truth value on the device."""
+        return self.state[0] != 0
+
+    def reading(self, stream: Stream) -> Reading:
+        """Starts to copy what was found to main memory, in the entered stream."""
+        return Reading(self.state, stream)
+
+
+class Reading:
+    """A copy of ``NonFinite.state`` that is under way."""
+
+    def __init__(self, state: torch.Tensor, stream: Stream) -> None:
+        self._host = torch.empty_like(state, device="cpu", pin_memory=state.is_cuda)
+        self._host.copy_(state, non_blocking=True)
+        self._copied = stream.waiter()
+
+    def found(self) -> Optional[Found]:
+        """What was found, if anything. Waits for the device."""
+        self._copied()
+        word, sender, exchange = self._host.tolist()
+        return Found(exchange, sender, _FIRST - word) if word else None
+
+
+@triton.jit
+def _put_heads(maxima, codes, count, heads, room, BLOCK: tl.constexpr):
+    found = tl.zeros([BLOCK], dtype=tl.int32)
+    for start in range(0, count, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        bits = tl.load(maxima + at, mask=at < count, other=0)
+        code = tl.load(codes + at, mask=at < count, other=0)
+        found = tl.maximum(found, tl.where(bits > FINITE, code, 0))
+    tl.store(words(room + tl.load(heads + tl.program_id(0))), tl.max(found, 0))
+
+
+@triton.jit(do_not_specialize=["exchange"])
+def _note(messages, stride, senders, exchange, state, BLOCK: tl.constexpr):
+    for start in range(0, senders, BLOCK):
+        sender = start + tl.arange(0, BLOCK)
+        word = tl.load(words(messages + sender.to(tl.int64) * stride), mask=sender < senders, other=0)
+        first = tl.min(tl.where(word != 0, sender, 0x7FFFFFFF), 0)
+        code = tl.max(tl.where(sender == first, word, 0), 0)
+        # Earlier findings stay.
+        new = (tl.load(state) == 0) & (code != 0)
+        tl.store(state + 1, first, mask=new)
+        tl.store(state + 2, exchange, mask=new)
+        tl.store(state, code, mask=new)
+
+
+@triton.jit
+def _spoil(values, count, state, BLOCK: tl.constexpr):
+    if tl.load(state) != 0:
+        at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(values + at, float("nan"), mask=at < count)

@@ -1,0 +1,89 @@
+"""Exchanges of the shards of a model that FSDP2 has sharded; see ``_transport``.
+
+The values of a bucket are the shards of all ranks, one after the other. A shard has a chunk of rows
+of each tensor. Chunks with fewer rows are padded to the length of the others, as in
+``gradwire_exchange::collectives::slices``.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from math import prod
+from typing import Dict, List, Sequence, Tuple
+
+import torch
+
+from ._batch import Slot
+from ._collectives import Gather, Peers, Piece, Scatter
+from ._kept import Kept
+from ._nonfinite import NonFinite
+from ._outcomes import Names
+from ._packed import Coding
+from ._slices import Shape, Slice, chunk_of
+
+# A tensor: its compressor, its shape, and its slices.
+Cut = Tuple[str, Shape, Sequence[Slice]]
+
+
+class _Shards:
+    """The pieces of a bucket, and the elements of a shard."""
+
+    def __init__(self, cut: Sequence[Cut], ranks: int, kept: Dict[str, int]) -> None:
+        ends = list(accumulate((prod(chunk_of(shape, ranks)) for _, shape, _ in cut), initial=0))
+        self.elements = ends[-1]
+        self.pieces: List[Piece] = []
+        for (spec, _, slices), start in zip(cut, ends):
+            for one in slices:
+                place = kept.get(one.name, 0)
+                whole = Slot(one.name, one.shape, one.owner * self.elements + start, place)
+                self.pieces.append(Piece(spec, one.owner, whole, Slot(one.name, one.shape, start, place)))
+
+
+class ReduceScatter:
+    """Averages each shard at its rank. Other shards in the bucket stay as they are."""
+
+    def __init__(self, coding: Coding, peers: Peers, cut: Sequence[Cut], kept: Kept) -> None:
+        self._kept = kept
+        shards = _Shards(cut, peers.size, kept.starts)
+        self._scatter = Scatter(coding, peers, shards.pieces, shards.elements)
+        self._own = slice(peers.rank * shards.elements, (peers.rank + 1) * shards.elements)
+        self.names: List[Names] = [lambda sender: self._scatter.names]
+        self.message_bytes = self._scatter.message_bytes
+
+    def pack(self, values: torch.Tensor, step: int) -> torch.Tensor:
+        return self._scatter.pack(values, self._kept.named(self._scatter.kept), step)
+
+    def place(self, bucket: torch.Tensor) -> torch.Tensor:
+        return bucket[self._own]
+
+    def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
+        return self._scatter.means(messages, step, non_finite, exchange)
+
+
+class GatherShards:
+    """Sends each shard from its rank to all others. Every rank also decodes its own messages, so
+    all have the same bits."""
+
+    def __init__(self, coding: Coding, peers: Peers, cut: Sequence[Cut]) -> None:
+        shards = _Shards(cut, peers.size, {})
+        self._gather = Gather(coding, peers, shards.pieces)
+        self._own = slice(peers.rank * shards.elements, (peers.rank + 1) * shards.elements)
+        self.names: List[Names] = [self._gather.names]
+        self.message_bytes = self._gather.message_bytes
+
+    def pack(self, values: torch.Tensor, step: int) -> torch.Tensor:
+        return self._gather.pack(values[self._own], {}, step)
+
+    def place(self, bucket: torch.Tensor) -> torch.Tensor:
+        return bucket
+
+    def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
+        values = zeros_like(place)
+        self._gather.add(messages, values, step, non_finite, exchange)
+        return values
+
+
+def zeros_like(bucket: torch.Tensor) -> torch.Tensor:
+    """Zeros for the results. They reuse the memory of a float32 bucket, whose values were
+    packed."""
+    return bucket.zero_() if bucket.dtype == torch.float32 else torch.zeros_like(bucket, dtype=torch.float32)

@@ -1,0 +1,340 @@
+"""Averages a model's gradients, or gathers its parameters, without the host: messages stay on the
+device, and travel by the process group of the model.
+
+Two streams work side by side, so a bucket is compressed while earlier ones travel:
+
+- ``pack`` runs the kernels that read gradients and write messages.
+- ``send`` runs the collectives of one bucket after the other, and the kernels that add messages and
+  compress means.
+
+The host waits for nothing in a step. It learns one step late whether gradients were finite.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from itertools import accumulate
+from math import prod
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
+
+import torch
+from torch.futures import Future
+
+from ... import _core
+from .._staging import Scale, Stream, divided, future_of, unscaled, write
+from ._batch import Slot
+from ._collectives import CollectiveError, Gather, Peers, Piece, Scatter, Spread
+from ._kept import Kept, users_of
+from ._nonfinite import NonFinite
+from ._outcomes import Names, Outcomes
+from ._packed import Coding
+from ._shards import GatherShards, ReduceScatter, zeros_like
+from ._slices import Shape, Slice, cut_rows, cut_tensor
+
+
+class _AllGather:
+    """Averages a bucket by an all-gather of messages."""
+
+    def __init__(self, transport: DeviceTransport, names: Sequence[str], specs: Dict[str, str]) -> None:
+        self._kept = transport.kept[0]
+        starts = transport.starts(names)
+        slots = [Slot(name, transport.shapes[name], start, self._kept.starts[name]) for name, start in zip(names, starts)]
+        self._spread = Spread(transport.coding, transport.peers, [Piece(specs[slot.name], 0, slot, slot) for slot in slots])
+        self.names: List[Names] = [lambda sender: self._spread.names]
+        self.message_bytes = self._spread.message_bytes
+
+    def pack(self, values: torch.Tensor, step: int) -> torch.Tensor:
+        return self._spread.pack(values, self._kept.named(self._spread.kept), step)
+
+    def place(self, bucket: torch.Tensor) -> torch.Tensor:
+        return bucket
+
+    def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
+        means = zeros_like(place)
+        self._spread.add(messages, means, step, non_finite, exchange)
+        return means
+
+
+class _ScatterReduce:
+    """Averages each slice of a bucket at its owner, which then sends the mean to all."""
+
+    def __init__(self, transport: DeviceTransport, names: Sequence[str], specs: Dict[str, str]) -> None:
+        self._of_gradients, self._of_means = transport.kept
+        own_end, pieces = [0] * transport.peers.size, []
+        for name, start in zip(names, transport.starts(names)):
+            for one in transport.slices[name]:
+                whole = Slot(one.name, one.shape, start + one.start, self._of_gradients.starts[one.name])
+                own = Slot(one.name, one.shape, own_end[one.owner], self._of_means.starts.get(one.name, 0))
+                pieces.append(Piece(specs[name], one.owner, whole, own))
+                own_end[one.owner] += one.elements
+        coding, peers = transport.coding, transport.peers
+        self._scatter = Scatter(coding, peers, pieces, own_end[peers.rank])
+        self._gather = Gather(coding, peers, pieces, drawn_from=peers.size)
+        self.names: List[Names] = [lambda sender: self._scatter.names, self._gather.names]
+        self.message_bytes = self._scatter.message_bytes
+
+    def pack(self, values: torch.Tensor, step: int) -> torch.Tensor:
+        return self._scatter.pack(values, self._of_gradients.named(self._scatter.kept), step)
+
+    def place(self, bucket: torch.Tensor) -> torch.Tensor:
+        return bucket
+
+    def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
+        own = self._scatter.means(messages, step, non_finite, exchange)
+        packed = self._gather.pack(own, self._of_means.named(self._gather.kept), step)
+        means = zeros_like(place)
+        self._gather.add(packed, means, step, non_finite, exchange + 1)
+        return means
+
+
+# ``pack`` compresses the values of a bucket. ``results`` exchanges the messages, and returns
+# float32 values for ``place``, the part of the bucket that changes.
+_Bucket = Union[_AllGather, _ScatterReduce, ReduceScatter, GatherShards]
+
+
+class DeviceTransport:
+    """Exchanges the buckets of a model between devices, by the collectives of a process group.
+
+    The exchange is the reducer's: replicas average gradients by all-gather or scatter-reduce, and
+    for the shards of FSDP2 there are reduce-scatter, and gather-shards for parameters. Means,
+    residuals and saved states equal those of the host's exchange. ``tensors`` are the names and
+    shapes of the model's parameters, all on ``device``; ``group`` is the process group. With
+    ``skip``, a step with an element that is not finite changes no residual, and its averages are
+    NaN from that bucket on. Without it, all averages of the step from there on are NaN, too, and
+    the next step raises ``NonFiniteError``.
+    """
+
+    def __init__(
+        self,
+        reducer: _core.Reducer,
+        tensors: Sequence[Tuple[str, Shape]],
+        device: torch.device,
+        group: Any,
+        seed: int,
+        skip: bool,
+    ) -> None:
+        self.reducer, self.shapes, self._device, self._skip = reducer, dict(tensors), device, skip
+        self.peers = Peers(group, device, reducer.deadline)
+        self.coding = Coding(device, seed, self.peers.size)
+        self._packing, self._sending = Stream(device), Stream(device)
+        # The slices of each tensor; none if messages carry whole tensors.
+        self.slices: Dict[str, List[Slice]] = {}
+        self.kept = self._kept()
+        # The compressors of the tensors, by the first step of each stage.
+        self._specs = {first: dict(zip(self.shapes, reducer.specs(first))) for first, _ in reducer.stages}
+        # By tensor group and stage, with the last step that used it.
+        self._buckets: Dict[Tuple[int, int], Tuple[_Bucket, int]] = {}
+        # The names of tensors that have been in a bucket.
+        self._exchanged: Set[str] = set()
+        self._step = -1
+        self._non_finite = NonFinite(device)
+        self._outcomes = Outcomes(self.peers, skip, reducer.nonfinite_remedy, gathers=reducer.exchange == "gather-shards")
+
+    def _kept(self) -> List[Kept]:
+        """The arrays of gradients and, if owners compress means, of means."""
+        reducer, device = self.reducer, self._device
+        if reducer.exchange == "all-gather":
+            return [Kept(reducer, list(self.shapes.items()), device)]
+        cut_one = cut_tensor if reducer.exchange == "scatter-reduce" else cut_rows
+        self.slices = {name: cut_one(name, shape, self.peers.size) for name, shape in self.shapes.items()}
+        cut = [(one, place) for place, slices in enumerate(self.slices.values()) for one in slices]
+        if reducer.exchange != "scatter-reduce":
+            used = users_of(reducer, {one.name: place for one, place in cut})
+            return [Kept(reducer, [(one.name, one.shape) for one, _ in cut], device, used)]
+        own = [(one, place) for one, place in cut if one.owner == self.peers.rank]
+        users = [users_of(reducer, {one.name: place for one, place in of}, plain=of is own) for of in (cut, own)]
+        return [
+            Kept(reducer, [(one.name, one.shape) for one, _ in of], device, used, averages=of is own)
+            for of, used in zip((cut, own), users)
+        ]
+
+    def starts(self, names: Sequence[str]) -> List[int]:
+        """The places of tensors that follow each other in a bucket."""
+        return [0, *accumulate(prod(self.shapes[name]) for name in names)][:-1]
+
+    def average(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor, scale: Scale) -> Future:
+        """Averages a bucket over ranks, in place and in the background. The future is one of the
+        device: streams that use its value wait for it."""
+        future = future_of(self._device)
+        with self._failing():
+            bucket, exchange = self._next(tensor_group, step, names, tensor)
+            values = unscaled(tensor, scale, self._packing, self._sending)
+            self._exchange(bucket, exchange, values, tensor, scale)
+            with self._sending.entered():
+                # The future records the current stream.
+                future.set_result(tensor)
+        return future
+
+    def exchange(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor, scale: Scale) -> None:
+        """Like ``average``, or gathers a bucket. The current stream waits for it, and must have
+        waited before the caller frees ``tensor`` or ``scale``."""
+        with self._failing():
+            bucket, exchange = self._next(tensor_group, step, names, tensor)
+            self._packing.follow_current()
+            with self._packing.entered():
+                values = divided(tensor, scale)
+            self._exchange(bucket, exchange, values, tensor, scale)
+            self._sending.precede_current()
+
+    def _next(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor) -> Tuple[_Bucket, int]:
+        """The next bucket of a step, and the number of its first exchange."""
+        self._outcomes.check_open()
+        if step != self._step:
+            self._begin(step)
+        bucket = self._bucket(tensor_group, step, names)
+        return bucket, self._outcomes.add(bucket.names, tensor.numel(), bucket.message_bytes)
+
+    def _exchange(self, bucket: _Bucket, exchange: int, values: torch.Tensor, tensor: torch.Tensor, scale: Scale) -> None:
+        """Packs ``values``, exchanges the messages, and writes the results to ``tensor``."""
+        with self._packing.entered():
+            messages = bucket.pack(values, self._step)
+            packed = self._packing.record_event()
+        self._sending.record_stream(messages)
+        self._sending.wait_event(packed)
+        with self._sending.entered():
+            place = bucket.place(tensor)
+            results = bucket.results(messages, place, self._step, self._non_finite, exchange)
+            self._non_finite.spoil(results)
+            write(results, scale, place)
+
+    def _begin(self, step: int) -> None:
+        self._outcomes.begin(step)
+        if self._skip:
+            with self._between_steps():
+                self._settle()
+        self._step = step
+        # Parameters may be gathered in inference mode, but later steps are not.
+        with self._sending.entered(), torch.inference_mode(False):
+            self._non_finite.begin()
+
+    def _settle(self) -> None:
+        """Undoes the last step if it was skipped."""
+        for kept in self.kept:
+            kept.settle(self._non_finite.skips())
+
+    def _bucket(self, tensor_group: int, step: int, names: Sequence[str]) -> _Bucket:
+        """The bucket of a tensor group at the stage of a step."""
+        stage = max(first for first, _ in self.reducer.stages if first <= step)
+        known = self._buckets.get((tensor_group, stage))
+        if known is None:
+            if self.reducer.exchange in ("all-gather", "scatter-reduce"):
+                # DistributedDataParallel rebuilds its buckets after the first step.
+                self._buckets = {key: other for key, other in self._buckets.items() if other[1] >= step}
+            known = (self._new_bucket(names, self._specs[stage]), step)
+            self._exchanged.update(names)
+        self._buckets[tensor_group, stage] = (known[0], step)
+        return known[0]
+
+    def _new_bucket(self, names: Sequence[str], specs: Dict[str, str]) -> _Bucket:
+        if self.reducer.exchange == "all-gather":
+            return _AllGather(self, names, specs)
+        if self.reducer.exchange == "scatter-reduce":
+            return _ScatterReduce(self, names, specs)
+        cut = [(specs[name], self.shapes[name], self.slices[name]) for name in names]
+        if self.reducer.exchange == "reduce-scatter":
+            return ReduceScatter(self.coding, self.peers, cut, self.kept[0])
+        return GatherShards(self.coding, self.peers, cut)
+
+    def end_step(self) -> None:
+        """Ends a step once all its buckets were given to ``average``. Does nothing before the first
+        step. A step of several backward passes ends with each of them.
+
+        Raises ``NonFiniteError`` if the values of the step before were not finite on some rank. On a
+        CPU, of this step.
+        """
+        if self._step < 0:
+            return
+        with self._sending.entered():
+            self._outcomes.end(self._non_finite.reading(self._sending))
+        self._outcomes.check(all_steps=self._device.type == "cpu")
+
+    def plan(self, step: int) -> List[Tuple[str, int, str, float, int]]:
+        """How tensors are sent, as ``Reducer.plan``. The expected length of a message is its fixed
+        length."""
+        rows = []
+        for name, elements, spec, _, _ in self.reducer.plan(step):
+            kernel, _ = self.coding.compressor(spec)
+            parts = [one.elements for one in self.slices.get(name, ())] or [elements]
+            length = sum(kernel.form_bytes(part) for part in parts)
+            rows.append((name, elements, spec, float(length), length if name in self._exchanged else 0))
+        return rows
+
+    def described(self, step: int) -> str:
+        """See ``Description.transport``."""
+        on_host, here = ([row[3] for row in plan] for plan in (self.reducer.plan(step), self.plan(step)))
+        elements = max(sum(prod(shape) for shape in self.shapes.values()), 1)
+        bits, coded = (f"{8.0 * sum(lengths) / elements:.3g}" for lengths in (here, on_host))
+        return f"the device: {bits} bits an element, without lossless codes; about {coded} with them, through the host"
+
+    def stats(self) -> Dict[str, Any]:
+        """The cost of the last step, as ``Reducer.stats``. Waits for the device."""
+        return self._outcomes.stats()
+
+    def release(self) -> None:
+        """Frees the memory on the device. No step may follow."""
+        self._buckets.clear()
+        for kept in self.kept:
+            kept.release()
+
+    def save_unless_kept(self) -> Optional[bytes]:
+        """This rank's state, if nothing is kept for the next step, here or in main memory; else
+        ``None``."""
+        return None if any(kept.arrays for kept in self.kept) else self.reducer.save_unless_kept()
+
+    def save(self) -> bytes:
+        """This rank's state, as ``Reducer.save`` returns it."""
+        with self._given():
+            return self.reducer.save()
+
+    def save_all(self) -> List[bytes]:
+        """The states of all ranks, which all must call at the same time."""
+        with self._given():
+            return self.reducer.save_all()
+
+    def load(self, states: Sequence[bytes]) -> None:
+        """Restores this rank's state, as ``Reducer.load`` does."""
+        self.reducer.load(list(states))
+        with self._between_steps():
+            self._non_finite.begin()
+            for kept in self.kept:
+                kept.take()
+        self._step = -1
+
+    @contextmanager
+    def _given(self) -> Iterator[None]:
+        """Gives the reducer copies of the kept arrays, to save."""
+        self._outcomes.check(all_steps=True)
+        with self._between_steps():
+            if self._skip:
+                self._settle()
+            self.reducer.enter(max(self._step, 0))
+            for kept in self.kept:
+                kept.give()
+        try:
+            yield
+        finally:
+            for kept in self.kept:
+                kept.withdraw()
+
+    @contextmanager
+    def _between_steps(self) -> Iterator[None]:
+        """Lets the caller read or change the kept arrays between two steps."""
+        self._packing.wait_stream(self._sending)
+        with self._packing.entered():
+            yield
+        self._sending.wait_stream(self._packing)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Ends the exchange after an error. If a collective failed, the error names the lost rank,
+        if the host can tell."""
+        try:
+            yield
+        except CollectiveError as error:
+            self._outcomes.fail(error)
+            # The host's own connections to other ranks name a rank that has ended or failed.
+            self.reducer.gather(0, b"")
+            raise _core.PeerLostError(str(error)) from error
+        except Exception as error:
+            self._outcomes.fail(error)
+            raise

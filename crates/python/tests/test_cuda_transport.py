@@ -1,0 +1,293 @@
+"""Messages that stay on the device and travel by the process group, beside the exchange through the
+host. Kernels run under Triton's interpreter, and collectives over gloo."""
+
+import json
+import mmap
+import os
+import struct
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+pytest.importorskip("triton", reason="PyTorch came without Triton")
+
+import gradwire
+from gradwire.torch import _device
+from gradwire.torch._options import Options
+from gradwire.torch.cuda._batch import Slot
+from gradwire.torch.cuda._config import Config
+from gradwire.torch.cuda._kernel import Dense
+from gradwire.torch.cuda._nonfinite import NonFinite
+from gradwire.torch.cuda._packed import Coding, Layout, Packer, Sender, Unpacker
+from gradwire.torch.cuda._slices import cut_tensor
+from gradwire.torch.cuda.kernels import KERNELS, kernel_and_memory
+from models import exchange_bytes
+from world import outcomes, ranks
+
+# Every compressor whose messages have a fixed length there; parameters that use other kernels or
+# another memory.
+FIXED = [name for name in KERNELS if isinstance(kernel_and_memory(Config.of(name))[0], Dense)]
+SPECS = [*FIXED, "3lc:beta=0.5,gamma=0.25", "int8:momentum=0.9", "eden:bits=3,ef=on", "terngrad:clip=0,ef=on", "qsgd:s=7,bucket=100,norm=max"]
+
+
+class Given(torch.nn.Module):
+    """Parameters with given numbers of elements, whose gradients are given, too."""
+
+    def __init__(self, sizes, dtype=torch.float32):
+        super().__init__()
+        self.all = torch.nn.ParameterList([torch.zeros(size, 1, dtype=dtype) for size in sizes])
+
+    def forward(self, gradients):
+        return sum((parameter * gradient).sum() for parameter, gradient in zip(self.all, gradients))
+
+
+class Run:
+    """Steps of a model whose parameter i has the compressor ``specs[i]``."""
+
+    def __init__(self, rank, specs, sizes, dtype=torch.float32, **options):
+        self.rank, self.sizes, self.dtype = rank, sizes, dtype
+        # One megabyte holds all: many buckets would take many collectives.
+        self.model = DistributedDataParallel(Given(sizes, dtype))
+        rules = {f"all.{at}": spec for at, spec in enumerate(specs)}
+        self.handle = gradwire.torch.register(self.model, "none", rules=rules, seed=7, **options)
+
+    def step(self, step):
+        """The means of a step, as bits."""
+        generator = torch.Generator().manual_seed(100 * step + self.rank)
+        gradients = [torch.randn(size, 1, generator=generator).to(self.dtype) for size in self.sizes]
+        self.model.zero_grad()
+        self.model(gradients).backward()
+        return torch.cat([parameter.grad.float().flatten() for parameter in self.model.parameters()]).view(torch.int32)
+
+
+def compare(rank, size, specs, exchange, dtype=torch.float32, steps=3):
+    """Runs both transports side by side, then continues each with the other's state."""
+    # In turn a tensor that is cut into slices with a rest, a small one, one of fewer elements than
+    # ranks, and an empty one.
+    sizes = [[size * 4096 + 5, 300, 1, 0][at % 4] for at in range(len(specs))]
+    host, device = (Run(rank, specs, sizes, dtype, exchange=exchange, transport=name) for name in ("host", "device"))
+    for step in range(steps):
+        check(specs, sizes, host.step(step), device.step(step), step)
+    states = [run.handle.state_dict() for run in (host, device)]
+    assert entries(states[0]) == entries(states[1])
+    host.handle.load_state_dict(states[1])
+    device.handle.load_state_dict(states[0])
+    check(specs, sizes, host.step(steps), device.step(steps), steps)
+    stats = [run.handle.stats() for run in (host, device)]
+    assert stats[0]["elements"] == stats[1]["elements"] == sum(sizes) and stats[1]["total_steps"] == steps + 1
+    return device.handle.state_dict(), stats[1], str(device.handle.describe())
+
+
+def entries(state):
+    """The settings and arrays of a saved state, without empty arrays."""
+    data = exchange_bytes(state)
+    (length,) = struct.unpack("<Q", data[:8])
+    header, body = json.loads(data[8 : 8 + length]), data[8 + length :]
+    settings = header.pop("__metadata__")["gradwire"].splitlines()
+    found = {name: body[slice(*one["data_offsets"])] for name, one in header.items()}
+    return [one for one in settings if not one.startswith("checksum")], {name: values for name, values in found.items() if values}
+
+
+def check(specs, sizes, host, device, step):
+    for spec, expected, found in zip(specs, host.split(sizes), device.split(sizes)):
+        assert (expected == found).all(), (spec, step, int((expected != found).sum()))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_means_of_slices_residuals_and_states_are_the_hosts(size):
+    # In another order, so compressors have tensors of other sizes.
+    found = ranks(size, compare, SPECS[size:] + SPECS[:size], "scatter-reduce")
+    assert "messages travel through the device" in found[0][2]
+
+
+def test_means_of_whole_messages_are_the_hosts():
+    # One with a memory of its own, one with votes, and one whose draws depend on the sender.
+    found = ranks(3, compare, ["int8:momentum=0.9", "signsgd", "eden", "none", "3lc"], "all-gather")
+    assert "all-gather over 3 ranks" in found[0][2]
+
+
+def test_sixteen_bit_buckets_get_the_hosts_means():
+    for dtype in (torch.bfloat16, torch.float16):
+        ranks(2, compare, ["int8", "3lc", "signsgd"], "scatter-reduce", dtype)
+
+
+def test_nine_ranks_average_by_slices_by_default():
+    found = ranks(9, compare, ["int8", "eden"], "auto", torch.float32, 1)
+    assert "scatter-reduce over 9 ranks" in found[0][2]
+    # What the collectives of a step send: this rank's messages, to eight of nine owners, and the
+    # mean of its slice, to eight ranks; heads and padding to 16 bytes come on top.
+    _, stats, _ = found[0]
+    slices = stats["message_bytes"] / 9
+    assert 16 * slices <= stats["bytes_up"] <= 16 * slices + 9 * 16 * 16, stats
+
+
+def saved(rank, size, transport):
+    run = Run(rank, ["int8", "3lc"], [size * 4096 + 5, 300], transport=transport, exchange="scatter-reduce")
+    run.step(0)
+    return run.handle.state_dict()
+
+
+def resharded(rank, size, states, saved_by):
+    """The state of this rank after a step from the states of another number of ranks."""
+    sizes = [saved_by * 4096 + 5, 300]
+    found = []
+    for transport in ("host", "device"):
+        run = Run(rank, ["int8", "3lc"], sizes, transport=transport, exchange="scatter-reduce")
+        run.handle.load_state_dict(states)
+        found.append((run.step(1).tolist(), entries(run.handle.state_dict())))
+    assert found[0] == found[1]
+
+
+def test_states_suit_other_numbers_of_ranks():
+    states = ranks(3, saved, "device")
+    assert [entries(state) for state in states] == [entries(state) for state in ranks(3, saved, "host")]
+    ranks(2, resharded, states, 3)
+
+
+def poisoned(rank, size, exchange, on_nonfinite):
+    """Three steps, of which rank 1 has an infinity in the second."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
+    run = Run(rank, ["int8", "3lc", "none"], [8197, 300, 5], transport="device", exchange=exchange, on_nonfinite=on_nonfinite, scaler=scaler)
+    run.step(0)
+    before = entries(run.handle.state_dict())
+    gradients = [torch.ones(size, 1) for size in run.sizes]
+    if rank == 1:
+        gradients[1][7] = float("inf")
+    run.model.zero_grad()
+    try:
+        run.model(gradients).backward()
+    except gradwire.NonFiniteError as error:
+        with pytest.raises(gradwire.ConfigError, match="the exchange has ended"):
+            run.handle._on_device.average(0, 2, ["all.1"], torch.ones(300), 1.0)
+        return str(error)
+    assert all(parameter.grad.isnan().all() for parameter in run.model.parameters())
+    assert run.handle.stats()["skipped"] and run.handle.stats()["total_skipped"] == 1
+    assert entries(run.handle.state_dict()) == before
+    after = run.step(2)
+    assert not run.handle.stats()["skipped"]
+    return after.tolist()
+
+
+def unpoisoned(rank, size, exchange):
+    run = Run(rank, ["int8", "3lc", "none"], [8197, 300, 5], transport="host", exchange=exchange)
+    run.step(0)
+    # A skipped step counts as one.
+    run.handle._begin()
+    return run.step(2).tolist()
+
+
+@pytest.mark.parametrize("exchange", ["all-gather", "scatter-reduce"])
+def test_all_ranks_learn_of_values_that_are_not_finite(exchange):
+    for message in ranks(2, poisoned, exchange, "error"):
+        assert "'all.1' on rank 1 contains NaN or infinity at step 1" in message and "on_nonfinite=\"skip\"" in message
+    assert ranks(2, poisoned, exchange, "skip") == ranks(2, unpoisoned, exchange)
+
+
+def lost(rank, size, how):
+    run = Run(rank, ["int8"], [300], transport="device", deadline=1.0 if how == "silent" else 300.0)
+    # DistributedDataParallel itself waits for other ranks in the second step.
+    run.step(0), run.step(1)
+    if rank == 1:
+        os._exit(9) if how == "killed" else time.sleep(4)
+    run.step(2)
+
+
+def test_a_lost_rank_is_named_by_the_others():
+    start = time.monotonic()
+    found = outcomes(3, lost, "killed")
+    assert found[1] == ("gone",)
+    for rank in (0, 2):
+        assert found[rank][1] == "PeerLostError" and "rank 1 is gone" in found[rank][2], found[rank]
+    # The other ranks did not wait for the deadline.
+    assert time.monotonic() - start < 150
+    found = outcomes(2, lost, "silent")
+    assert found[0][1] == "DeadlineError" and "rank 1" in found[0][2], found[0]
+
+
+def refused(rank, size):
+    def message(specs=("int8",), **options):
+        with pytest.raises(gradwire.ConfigError) as error:
+            Run(rank, specs, [300] * len(specs), transport="device", **options)
+        return str(error.value)
+
+    found = [
+        message(["topk:ratio=0.1"]),
+        message(["atomo"], exchange="all-gather"),
+        message(["fp16"]),
+        message(device="host"),
+    ]
+    with pytest.raises(gradwire.ConfigError, match="did you mean 'device'"):
+        Run(rank, ["int8"], [300], transport="devise")
+    with pytest.raises(gradwire.ConfigError, match="the transport differs between ranks: the device; the host"):
+        Run(rank, ["int8"], [300], transport=["device", "host"][rank])
+    run = Run(rank, ["int8"], [300])
+    assert run.handle.describe().transport == "the host"
+    return found
+
+
+def test_what_cannot_stay_on_the_device_is_refused_with_the_remedy():
+    for messages in ranks(2, refused):
+        assert "the length of messages of 'topk" in messages[0]
+        assert "no kernel for 'atomo'" in messages[1]
+        assert "exchange='scatter-reduce'" in messages[2]
+        assert "leave device= out" in messages[3]
+
+
+def test_places_of_many_elements_do_not_wrap():
+    elements = 5 << 31
+    slices = cut_tensor("w", (elements, 1), 3)
+    borders = [0, 3579139413, 7158278826, 10737418240]
+    assert [(one.name, one.shape, one.owner) for one in slices] == [
+        (f"w[{start}..{end}]", (end - start, 1), owner) for owner, (start, end) in enumerate(zip(borders, borders[1:]))
+    ]
+    # Heads of 4 bytes, forms of 4 bytes and a byte for each element, at multiples of 4.
+    layout = Layout(Coding(torch.device("cpu"), 0, 3), [one.elements for one in slices], ["int8"] * 3, [0, 0, 1], 2)
+    assert layout.forms == [3579139417, 3579139417, 3579139418]
+    assert layout.places == [4, 3579139424, 4] and layout.lengths == [7158278848, 3579139424]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is reserved as on Linux")
+@pytest.mark.parametrize("spec", ["int8:ef=off", "eden"])
+def test_messages_may_begin_beyond_the_reach_of_32_bits(spec):
+    coding, slot = Coding(torch.device("cpu"), 7, 2), Slot("w", (300,), 0, 0)
+    layout = Layout(coding, [300], [spec], [0], 1)
+    packer = Packer(coding, [slot], layout, Sender([spec], 0))
+    values = torch.randn(300, generator=torch.Generator().manual_seed(1))
+    message = packer.pack(values, {}, 0)
+    unpacker, found = Unpacker(coding, [slot], layout.places, [spec], [0]), []
+    for stride in (1 << 10, (1 << 31) + 16):
+        received = torch.frombuffer(mmap.mmap(-1, stride + 1024, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000), dtype=torch.uint8)
+        received[: len(message)] = received[stride : stride + len(message)] = message
+        out = torch.zeros(300)
+        unpacker.add(received, out, 0, 2, stride)
+        non_finite = NonFinite(torch.device("cpu"))
+        received[stride] = 255
+        non_finite.note(received, stride, 2, 3)
+        found.append((out, non_finite.state))
+    assert (found[0][0] == found[1][0]).all() and found[0][0].abs().sum() > 1
+    assert found[0][1].tolist() == found[1][1].tolist() == [255, 1, 3]
+
+
+def chosen(transport, backend, spec="int8", exchange="all-gather"):
+    """What is chosen for gradients on a GPU, whose kernels work."""
+    reducer = SimpleNamespace(rank=0, stages=[(0, 1)], specs=lambda step: [spec], exchange=exchange)
+    group = SimpleNamespace(_get_backend=lambda device: SimpleNamespace(name=lambda: backend))
+    parameter = SimpleNamespace(device=torch.device("cuda:0"), dtype=torch.float32, shape=(4,))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_transport_support", "_support"):
+            patch.setattr(f"gradwire.torch.cuda.{name}.reason_against_device", lambda *arguments: None)
+        patch.setattr("gradwire.torch.cuda._transport.DeviceTransport", lambda *arguments: "messages on the device")
+        patch.setattr("gradwire.torch.cuda._exchange.DeviceExchange", lambda *arguments: "messages through the host")
+        request = _device.Request("auto", transport, group)
+        return _device.of(request, reducer, [("w", parameter)], Options()).exchange
+
+
+def test_messages_stay_on_a_gpu_by_default_if_nccl_sends_them():
+    assert chosen("auto", "nccl") == chosen("device", "nccl") == chosen("auto", "nccl", exchange="scatter-reduce") == "messages on the device"
+    assert chosen("auto", "gloo") == chosen("host", "nccl") == chosen("auto", "nccl", "topk") == "messages through the host"
+    with pytest.raises(gradwire.ConfigError, match="sends tensors on cuda by gloo; create it with NCCL"):
+        chosen("device", "gloo")
