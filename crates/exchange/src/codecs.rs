@@ -160,8 +160,9 @@ impl Codecs {
     /// Selects the compressors of a step for all tensors.
     pub(crate) fn enter_all(&mut self, step: u64) {
         for index in 0..self.tensors.len() {
-            let stage = self.tensors[index].schedule.stage_at(step);
-            self.enter(index, stage);
+            let TensorState { schedule, dtype, .. } = &self.tensors[index];
+            let (stage, dtype) = (schedule.stage_at(step), *dtype);
+            self.enter(index, stage, dtype);
         }
     }
 

@@ -247,10 +247,7 @@ impl ReducerHandle {
     /// Selects the compressors of a step for the state that is saved next; for averages that a
     /// device makes by itself.
     fn enter(&self, py: Python<'_>, step: u64) -> PyResult<()> {
-        self.background.ask(py, move |reducer| {
-            reducer.enter(step);
-            Ok(())
-        })
+        self.background.ask(py, move |reducer| reducer.enter(step))
     }
 
     /// Waits until all averages are done, and all messages of this rank have left.

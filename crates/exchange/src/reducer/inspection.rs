@@ -87,10 +87,15 @@ impl Reducer {
         }
     }
 
-    /// Selects the compressors of a step, as its averages do. For averages that a device makes by
-    /// itself: a saved state names the compressors of the last step.
-    pub fn enter(&mut self, step: u64) {
+    /// Selects the exchange and the compressors of a step, as its averages do. For averages that a
+    /// device makes by itself: a saved state names the compressors of the last step.
+    ///
+    /// # Errors
+    /// If a kept array does not fit the slices of the exchange.
+    pub fn enter(&mut self, step: u64) -> Result<()> {
+        self.enter_exchange(step)?;
         self.codecs.enter_all(step);
+        Ok(())
     }
 
     /// Calls `show` with this rank's residual of a tensor, slice by slice.

@@ -203,7 +203,7 @@ impl Reducer {
     ) -> Result<Outcome> {
         self.alive()?;
         if self.step != Some(step) {
-            let entered = self.enter(step);
+            let entered = self.enter_exchange(step);
             self.or_abort(entered)?;
             self.begin(step);
         }

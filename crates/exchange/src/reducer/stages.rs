@@ -92,7 +92,7 @@ impl Reducer {
     }
 
     /// Changes to the exchange of a step.
-    pub(super) fn enter(&mut self, step: u64) -> Result<()> {
+    pub(super) fn enter_exchange(&mut self, step: u64) -> Result<()> {
         let exchange = self.exchange_at(step);
         if exchange == self.exchange {
             return Ok(());
