@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use gradwire::{State, Tensor};
 use gradwire_exchange::{
-    Exchange, OnNonFinite, ParseExchangeError, Reducer, ReducerConfig, ReducerThread, RuleError,
+    Column, Exchange, OnNonFinite, ParseExchangeError, Reducer, ReducerConfig, ReducerThread, RuleError,
     Traffic, Transport,
 };
 use pyo3::prelude::*;
@@ -60,7 +60,7 @@ pub(crate) struct ReducerHandle {
 #[pymethods]
 impl ReducerHandle {
     #[new]
-    #[pyo3(signature = (channel, tensors, spec, *, rules, exchange, seed, raw_vectors, raw_below, raw_names, skip, deadline, steps, threads))]
+    #[pyo3(signature = (channel, tensors, spec, *, rules, exchange, seed, raw_vectors, raw_below, raw_names, skip, deadline, steps, threads, column = None))]
     #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
     fn new(
         channel: &Bound<'_, PyAny>,
@@ -76,6 +76,7 @@ impl ReducerHandle {
         deadline: f64,
         steps: Option<u64>,
         threads: usize,
+        column: Option<(usize, usize, Vec<(String, Vec<usize>)>)>,
     ) -> PyResult<Self> {
         let patience = Duration::try_from_secs_f64(deadline)
             .map_err(|error| Failure::config(format!("deadline={deadline}: {error}")))?;
@@ -102,8 +103,12 @@ impl ReducerHandle {
         let stages = config.policy.push.stages();
         let stages = stages.map(|(first, spec)| (first, spec.every())).collect();
         let votes = config.policy.pushes().any(|spec| spec.compressor().votes());
-        let reducer =
+        let mut reducer =
             Reducer::new(Box::new(channel), config).map_err(Failure::from)?.with_threads(threads);
+        if let Some((number, columns, model)) = column {
+            let model = model.into_iter().map(|(name, shape)| Tensor::new(name, &shape)).collect();
+            reducer = reducer.of_column(Column { number, columns, model });
+        }
         let thread = ReducerThread::new("gradwire", reducer).map_err(Failure::from)?;
         Ok(Self {
             background: Background::new(thread, ended),
@@ -123,6 +128,12 @@ impl ReducerHandle {
     #[getter]
     fn forked(&self) -> bool {
         self.background.forked()
+    }
+
+    /// Whether an average has failed.
+    #[getter]
+    fn failed(&self) -> bool {
+        self.background.failed()
     }
 
     /// The number of a group of tensors, given in the order of their values.

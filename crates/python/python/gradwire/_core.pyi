@@ -70,6 +70,8 @@ class Reducer:
     nonfinite_remedy: str
     # Whether this process was forked from the reducer's, and so lacks its thread and connections.
     forked: bool
+    # Whether an average has failed.
+    failed: bool
     def __init__(
         self,
         channel: Any,
@@ -86,6 +88,7 @@ class Reducer:
         deadline: float,
         steps: Optional[int],
         threads: int,
+        column: Optional[Tuple[int, int, Sequence[Tuple[str, Sequence[int]]]]] = None,
     ) -> None: ...
     def tensor_group(self, names: Sequence[str]) -> int: ...
     def average(

@@ -22,6 +22,8 @@ _FOREIGN: Dict[str, Any] = {
     "scaler": None,
     "optimizer": None,
     "device": "auto",
+    "nodes": None,
+    "inside": None,
     **{one.name: one.default for one in fields(Options) if one.name not in ("compressor", "deadline")},
 }
 

@@ -24,12 +24,14 @@ from ._custom import Custom
 from ._handle import Handle
 from ._messages import shared
 from ._names import selected
+from ._nodes import check_inside
 from ._onebit_adam import OneBitAdam
 from ._options import Options, Rules, check_given
 from ._staging import Scale, Staging, joined
 from ._states import Layout, layout_of
-from ._tensors import as_reals, plain, trainable
+from ._tensors import Named, as_reals, plain, trainable
 from ._traffic import warn_of_more
+from ._two_levels import Levels, TwoLevels
 
 
 class Hook(Handle):
@@ -65,6 +67,8 @@ class Hook(Handle):
         device: str = "auto",
         ignored: Collection[str] = (),
         threads: int = 1,
+        nodes: Optional[Any] = None,
+        inside: Optional[str] = None,
     ) -> None:
         arguments = dict(locals())
         options = Options.of(arguments)
@@ -79,7 +83,8 @@ class Hook(Handle):
         if optimizer is not None:
             check_optimizer(optimizer, [parameter for _, parameter in named])
         self._note(module, named, ignored)
-        super().__init__(named, selected(module, dict(named), options), process_group, scaler, "gradwire.torch.register")
+        levels, caller = Levels(nodes, inside), "gradwire.torch.register"
+        super().__init__(named, selected(module, dict(named), options), process_group, scaler, caller, levels)
         reference = weakref.ref(self)
         self._averaged = Averaged(lambda: getattr(reference(), "step", 0), dict(named))
         self._suggest_skipping()
@@ -113,11 +118,18 @@ class Hook(Handle):
         self._submitted: List[Key] = []
 
     def _choose_device(self, device: str, named: List[Tuple[str, torch.nn.Parameter]], options: Options) -> None:
+        compressed: Sequence[Named] = named
+        if isinstance(self._reducer, TwoLevels):
+            # The slices of this rank, without memory.
+            like = torch.empty(1, device=named[0][1].device)
+            compressed = [(name, like.expand(shape)) for name, shape in self._reducer.slices()]
         try:
-            self._device, self._compressed_on = _device.of(device, self._reducer, named, options)
+            self._device, self._compressed_on = _device.of(device, self._reducer, compressed, options)
         except BaseException:
             self.close()
             raise
+        if isinstance(self._reducer, TwoLevels):
+            return
         uncompressed = sum(parameter.numel() * parameter.element_size() for parameter in self._parameters)
         warn_of_more(self._reducer, uncompressed, "the gradients", stacklevel=5)
 
@@ -264,6 +276,16 @@ class Hook(Handle):
     def _average(self, number: Tuple[int, int], part: Part, tensor: torch.Tensor, scale: Scale) -> Future:
         """Averages the gradients of a message. ``number`` has the number of the bucket in the step,
         and the number of the message in the bucket."""
+        if isinstance(self._reducer, TwoLevels):
+            between = lambda own, values, ready: self._exchange(number, own, values, scale, ready)
+            return self._reducer.average_bucket(part.tensor_group, self._step - 1, tensor, between)
+        return self._exchange(number, part, tensor, scale)
+
+    def _exchange(
+        self, number: Tuple[int, int], part: Part, tensor: torch.Tensor, scale: Scale, ready: Optional[Callable[[], None]] = None
+    ) -> Future:
+        """Averages values over the ranks of the reducer. Calls ``ready`` before it reads them in
+        main memory."""
         if self._device is not None:
             return self._device.average(part.tensor_group, self._step - 1, part.names, tensor, scale)
         if tensor.device.type == "cuda":
@@ -273,7 +295,7 @@ class Hook(Handle):
             future, values, done, ready = staging.stage(number, tensor, scale)
             left = 1.0
         else:
-            future, values, ready, left = Future(), tensor, None, float(scale)
+            future, values, left = Future(), tensor, float(scale)
             done = partial(future.set_result, tensor)
         self._reducer.average(part.tensor_group, self._step - 1, buffer(values, "a bucket"), done, scale=left, ready=ready)
         return future
@@ -341,6 +363,7 @@ def _check(options: Options, arguments: Mapping[str, Any]) -> None:
             f"the optimizer is a {type(optimizer).__name__}, not gradwire.torch.OneBitAdam; omit optimizer= for any other"
         )
     check_given(options.compressor)
+    check_inside(arguments["inside"], arguments["nodes"])
     if not isinstance(options.compressor, str):
         Custom.check(options.compressor, arguments)
     check_scaler(arguments["scaler"], options.on_nonfinite)
