@@ -1,4 +1,4 @@
-"""Tests two levels: ranks of a node reduce without compression, and exchange slices between nodes."""
+"""Tests two levels: ranks of a node reduce without compression, and slices travel between nodes."""
 
 import os
 import time

@@ -54,8 +54,9 @@ class Exchanging:
         compressed there, or why not.
 
         The expected size holds for normally distributed values; gradients of other distributions
-        differ. With ``nodes``, it describes the slices that this rank owns. Ratios compare message sizes, not traffic: with all-gather over n ranks, divide by n
-        / 2 to compare with an all-reduce. Call it between two steps.
+        differ. With ``nodes``, it describes the slices that this rank owns. Ratios compare message
+        sizes, not traffic: with all-gather over n ranks, divide by n / 2 to compare with an
+        all-reduce. Call it between two steps.
         """
         plan = [TensorPlan(*one) for one in self._plan()]
         return Description(self._reducer.exchange, self._reducer.size, self._step, self._compressed_on, plan, self._nodes)
