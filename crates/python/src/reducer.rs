@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use gradwire::{State, Tensor};
 use gradwire_exchange::{
-    Column, Exchange, OnNonFinite, ParseExchangeError, Reducer, ReducerConfig, ReducerThread, RuleError,
-    Traffic, Transport,
+    Column, Exchange, OnNonFinite, ParseExchangeError, Reducer, ReducerConfig, ReducerThread,
+    RuleError, Traffic, Transport,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};

@@ -1,5 +1,6 @@
 """Tests two levels: ranks of a node reduce without compression, and slices travel between nodes."""
 
+import importlib.util
 import os
 import time
 
@@ -345,3 +346,12 @@ def test_local_steps_average_changes_over_two_levels():
     for (expected, losses, _, stats), (found, *_) in zip(whole, again):
         assert (found == expected).all() and (expected == whole[0][0]).all() and losses[-1] < 0.7 * losses[0]
         assert stats["inside_bytes_up"] > 0
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
+def test_kernels_compress_slices_as_the_host_does():
+    found, oracle = ranks(4, run, 2, ["int8"], {"device": "gpu"}), expected("int8", 2, 3)
+    for of_rank in found:
+        for step, means in enumerate(of_rank["int8"][0]):
+            assert all(torch.equal(mean, oracle[step][name]) for name, mean in means.items())
+        assert "compressed on the GPU" in of_rank["int8"][2]

@@ -118,20 +118,28 @@ class Hook(Handle):
         self._submitted: List[Key] = []
 
     def _choose_device(self, device: str, named: List[Tuple[str, torch.nn.Parameter]], options: Options) -> None:
-        compressed: Sequence[Named] = named
-        if isinstance(self._reducer, TwoLevels):
-            # The slices of this rank, without memory.
-            like = torch.empty(1, device=named[0][1].device)
-            compressed = [(name, like.expand(shape)) for name, shape in self._reducer.slices()]
+        compressed = self._compressed(named)
         try:
             self._device, self._compressed_on = _device.of(device, self._reducer, compressed, options)
         except BaseException:
             self.close()
             raise
-        if isinstance(self._reducer, TwoLevels):
+        uncompressed = sum(parameter.numel() * parameter.element_size() for _, parameter in compressed)
+        if not isinstance(self._reducer, TwoLevels):
+            warn_of_more(self._reducer, uncompressed, "the gradients", stacklevel=5)
             return
-        uncompressed = sum(parameter.numel() * parameter.element_size() for parameter in self._parameters)
-        warn_of_more(self._reducer, uncompressed, "the gradients", stacklevel=5)
+        self._reducer.uses_streams = self._device is not None
+        if self._reducer.rank == 0:
+            warn_of_more(self._reducer.column, uncompressed, "the gradients, between nodes,", stacklevel=5)
+
+    def _compressed(self, named: Sequence[Named]) -> Sequence[Named]:
+        """The tensors that this rank compresses: with nodes, the slices that it owns, as float32
+        without memory."""
+        if not isinstance(self._reducer, TwoLevels):
+            return named
+        devices = {name: parameter.device for name, parameter in named}
+        like = lambda name: torch.empty(1, dtype=torch.float32, device=devices[name])
+        return [(own, like(name).expand(shape)) for name, own, shape in self._reducer.slices()]
 
     def _refuse_votes(self, reason: str) -> None:
         """Refuses compressors that average by votes, because a zero would count like any other

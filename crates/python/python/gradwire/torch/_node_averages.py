@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
@@ -128,13 +129,15 @@ class DeviceAverage(NodeAverage):
         averaged.add_done_callback(self._averaged)
 
     def _averaged(self, averaged: Future) -> None:
+        device = self._values.device
         try:
-            with self._way.failures.noted(), torch.cuda.device(self._values.device):
+            with self._way.failures.noted(), torch.cuda.device(device) if device.type == "cuda" else nullcontext():
                 # The current stream waits for the averages.
                 averaged.wait()
                 self._gather().wait()
                 self._way.failures.check_later(self._bucket.unpack(self._averages, self._values))
-                self._values.record_stream(torch.cuda.current_stream())
+                if device.type == "cuda":
+                    self._values.record_stream(torch.cuda.current_stream())
                 self._end()
         except Exception:
             self._end()

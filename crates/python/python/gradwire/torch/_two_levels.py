@@ -79,6 +79,9 @@ class TwoLevels:
         self._buckets: List[Tuple[NodeBucket, Part]] = []
         self._failures, self._pending = Failures(control, nodes, options.on_nonfinite == "skip"), Pending()
         self._ways: Dict[torch.device, Way] = {}
+        # Whether buckets in main memory pass through streams like those on a GPU, as under Triton's
+        # interpreter.
+        self.uses_streams = False
         # Of the present step: its number, and the bytes that this rank sent inside its node. And
         # the bytes of earlier steps.
         self._step, self._bytes, self._earlier_bytes = -1, 0, 0
@@ -97,9 +100,10 @@ class TwoLevels:
     def nonfinite_remedy(self, remedy: str) -> None:
         self._failures.remedy = self.column.nonfinite_remedy = remedy
 
-    def slices(self) -> List[Tuple[str, Tuple[int, ...]]]:
-        """The names and shapes of the slices that this rank owns, in the order of the model."""
-        return [(one.name, one.shape) for _, one in _own(self._cut, self.nodes.number_of(self.rank))]
+    def slices(self) -> List[Tuple[str, str, Tuple[int, ...]]]:
+        """The slices that this rank owns, in the order of the model: the name of the parameter, the
+        slice's own name, and its shape."""
+        return [(name, one.name, one.shape) for name, one in _own(self._cut, self.nodes.number_of(self.rank))]
 
     def tensor_group(self, names: Sequence[str]) -> int:
         """The number of a group of parameters, given in the order of their values."""
@@ -117,7 +121,7 @@ class TwoLevels:
         bucket, part = self._buckets[tensor_group]
         dtype = self._dtype or values.dtype
         self._count(step, bucket, dtype)
-        average = HostAverage if values.device.type == "cpu" else DeviceAverage
+        average = HostAverage if values.device.type == "cpu" and not self.uses_streams else DeviceAverage
         try:
             with self._failures.noted():
                 return average(self._way(values.device), bucket, values, dtype).start(part, between)
