@@ -165,7 +165,9 @@ pub use link::{Link, StepBytes};
 pub use optimizer::{AddUpdate, Optimizer, ReplaceParameters};
 pub use participation::Participation;
 pub use policy::Policy;
-pub use reducer::{GradientSink, OnNonFinite, Outcome, Reducer, ReducerConfig, ReducerThread};
+pub use reducer::{
+    Column, GradientSink, OnNonFinite, Outcome, Reducer, ReducerConfig, ReducerThread,
+};
 pub use replicated::ReplicatedOptimizer;
 pub use report::StepReport;
 pub use role::Role;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use gradwire::{Dtype, State, Tensor};
 use gradwire_exchange::{
-    Exchange, KeptArray, KeptFor, OnNonFinite, ParseExchangeError, Reducer, ReducerConfig,
+    Column, Exchange, KeptArray, KeptFor, OnNonFinite, ParseExchangeError, Reducer, ReducerConfig,
     ReducerThread, RuleError, Traffic, Transport,
 };
 use pyo3::prelude::*;
@@ -62,7 +62,7 @@ pub(crate) struct ReducerHandle {
 #[pymethods]
 impl ReducerHandle {
     #[new]
-    #[pyo3(signature = (channel, tensors, spec, *, rules, exchange, seed, raw_vectors, raw_below, raw_names, skip, deadline, steps, threads))]
+    #[pyo3(signature = (channel, tensors, spec, *, rules, exchange, seed, raw_vectors, raw_below, raw_names, skip, deadline, steps, threads, column = None))]
     #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
     fn new(
         channel: &Bound<'_, PyAny>,
@@ -78,6 +78,7 @@ impl ReducerHandle {
         deadline: f64,
         steps: Option<u64>,
         threads: usize,
+        column: Option<(usize, usize, Vec<(String, Vec<usize>)>)>,
     ) -> PyResult<Self> {
         let patience = Duration::try_from_secs_f64(deadline)
             .map_err(|error| Failure::config(format!("deadline={deadline}: {error}")))?;
@@ -107,7 +108,11 @@ impl ReducerHandle {
         let stages = stages.map(|(first, spec)| (first, spec.every())).collect();
         let votes = config.policy.pushes().any(|spec| spec.compressor().votes());
         let reducer = Reducer::staged(Box::new(channel), config, later).map_err(Failure::from)?;
-        let reducer = reducer.with_threads(threads);
+        let mut reducer = reducer.with_threads(threads);
+        if let Some((number, columns, model)) = column {
+            let model = model.into_iter().map(|(name, shape)| Tensor::new(name, &shape)).collect();
+            reducer = reducer.of_column(Column { number, columns, model });
+        }
         let thread = ReducerThread::new("gradwire", reducer).map_err(Failure::from)?;
         Ok(Self {
             background: Background::new(thread, ended),
@@ -134,6 +139,12 @@ impl ReducerHandle {
     fn exchange_at(&self, step: u64) -> String {
         let last = self.exchanges.iter().take_while(|(from, _)| *from <= step).last();
         last.expect("the first exchange begins at step 0").1.to_string()
+    }
+
+    /// Whether an average has failed.
+    #[getter]
+    fn failed(&self) -> bool {
+        self.background.failed()
     }
 
     /// The number of a group of tensors, given in the order of their values.

@@ -8,6 +8,7 @@
 //! A reducer works in its caller's thread or in a [`ReducerThread`]. A [`Pipeline`] feeds that
 //! thread with gradients as they become ready.
 
+mod columns;
 mod config;
 mod device;
 mod forming;
@@ -25,6 +26,7 @@ use std::fmt;
 
 use gradwire::Tensor;
 
+pub use columns::Column;
 pub(crate) use config::check_by_groups;
 pub use config::{OnNonFinite, Outcome, ReducerConfig};
 pub(crate) use pipeline::{Bucket, Pipeline};
@@ -58,6 +60,8 @@ pub struct Reducer {
     /// The exchange of the present step.
     exchange: Exchange,
     participation: Participation,
+    /// The part of the model that this rank's reducer averages; `None` for the whole.
+    column: Option<Column>,
     /// Each rank's weight in the mean of the step.
     weights: Vec<f32>,
     by_name: HashMap<String, usize>,
@@ -114,6 +118,13 @@ impl Reducer {
         self
     }
 
+    /// The same reducer for a part of a model. It restores the states of reducers of other parts,
+    /// too, if they are the states of all parts.
+    pub fn of_column(mut self, column: Column) -> Self {
+        self.column = Some(column);
+        self
+    }
+
     /// A reducer of ranks that have compared their configurations.
     pub(crate) fn of(
         transport: Box<dyn Transport>,
@@ -128,6 +139,7 @@ impl Reducer {
             collective: collectives::of(config, cut, &mut codecs, rank)?,
             transport,
             participation: config.participation.clone(),
+            column: None,
             weights: Vec::new(),
             by_name: names.zip(0..).collect(),
             codecs,

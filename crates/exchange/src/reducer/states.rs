@@ -1,10 +1,13 @@
 //! Saving and restoring the state of a reducer.
 
+use std::collections::HashSet;
+
 use gradwire::{State, StateError};
 
 use super::Reducer;
+use super::columns::{Restored, mark, of_column};
 use crate::error::refuse;
-use crate::state::{PUSH, check_arrays, reshard, split, take_kept};
+use crate::state::{PUSH, check_arrays, keep, reshard, split, take_kept};
 use crate::transport::{PART, parts};
 use crate::{Exchange, ExchangeError, Result};
 
@@ -20,7 +23,12 @@ impl Reducer {
     /// `State` for the state of another configuration.
     pub(crate) fn restore_from(&mut self, state: &State) -> Result<()> {
         // A state of whole tensors is cut into this exchange's slices.
-        let split = split(state, self.codecs.names());
+        let mut split = split(state, self.codecs.names());
+        if self.column.is_some() {
+            // The states of whole nodes have the slices of all columns.
+            let own: HashSet<&str> = self.codecs.names().collect();
+            keep(&mut split, |name| own.contains(name));
+        }
         self.codecs.restore(PUSH, &split)?;
         self.step = None;
         Ok(())
@@ -33,6 +41,7 @@ impl Reducer {
         state.set_setting("exchange", self.exchange.to_string());
         state.set_number("workers", self.transport.size() as u64);
         state.set_number("rank", self.transport.rank() as u64);
+        mark(&mut state, self.column.as_ref());
         state
     }
 
@@ -75,11 +84,15 @@ impl Reducer {
     /// [`reshard`](crate::reshard) describes the result. If nothing is kept, as with compressors
     /// without error feedback, the state of any rank is enough.
     ///
+    /// A reducer of a [`Column`](crate::Column) needs the states of its column, or, with another
+    /// number of columns, those of all ranks.
+    ///
     /// # Errors
     /// `State` if states are missing or of another model or configuration; nothing has changed
     /// then.
     pub fn restore(&mut self, states: Vec<State>) -> Result<()> {
         self.alive()?;
+        let Restored { states, joined } = of_column(states, self.column.as_ref())?;
         let (ranks, states) = by_rank(states)?;
         let first = states.first().ok_or_else(|| ExchangeError::config("there is no state"))?;
         let workers = first.number("workers")? as usize;
@@ -88,13 +101,13 @@ impl Reducer {
                 "it says that no ranks saved it".to_owned(),
             )));
         }
-        let tensors = &self.config.tensors;
+        let tensors = self.column.as_ref().map_or(&self.config.tensors, |column| &column.model);
         states.iter().try_for_each(|state| check_arrays(state, "", tensors))?;
         let saved = first.setting("exchange")?.to_owned();
         // The exchange of the step at which the state was saved.
         let of_state = self.exchanges().find(|exchange| exchange.to_string() == saved);
         let changed = of_state.map(|exchange| self.change(exchange)).transpose()?;
-        let restored = self.restore_saved(&ranks, states, workers);
+        let restored = self.restore_saved(&ranks, states, joined);
         if let (Err(_), Some(before)) = (&restored, changed) {
             self.put_back(before);
         }
@@ -106,12 +119,13 @@ impl Reducer {
         &mut self,
         ranks: &[u64],
         mut states: Vec<State>,
-        workers: usize,
+        joined: bool,
     ) -> Result<()> {
         let first = &states[0];
+        let workers = first.number("workers")? as usize;
         let (rank, size) = (self.transport.rank(), self.transport.size());
         let exchange = self.exchange.to_string();
-        let same = workers == size && first.setting("exchange")? == exchange;
+        let same = !joined && workers == size && first.setting("exchange")? == exchange;
         let own = ranks.binary_search(&(rank as u64)).ok().filter(|_| same);
         let complete = ranks.iter().take(workers).copied().eq(0..workers as u64);
         // Ranks that keep nothing have the same state.

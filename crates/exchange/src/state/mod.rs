@@ -8,4 +8,4 @@ pub use check::check_arrays;
 pub use names::saved_as;
 pub(crate) use names::{PUSH, REDUCE, read_slice, slice_name, slice_of, sum_key};
 pub use reshard::reshard;
-pub(crate) use reshard::{join, split, take_kept};
+pub(crate) use reshard::{join, keep, split, take_kept};

@@ -32,6 +32,14 @@ pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) ->
     split
 }
 
+/// Keeps the arrays and compressors of tensors and slices with a wanted name. Other entries stay.
+pub(crate) fn keep(state: &mut State, wanted: impl Fn(&str) -> bool) {
+    state.retain(|key| {
+        let name = [PUSH, REDUCE].iter().find_map(|owner| key.strip_prefix(owner)?.split_once('/'));
+        name.is_none_or(|(_, name)| wanted(name))
+    });
+}
+
 /// The state that rank `rank` of `workers` ranks starts from, given the states of all ranks of an
 /// earlier run, in rank order.
 ///
@@ -203,5 +211,11 @@ mod tests {
         let sliced = split(&one, ["w[0..1]", "w[1..3]", "v"].into_iter());
         assert_eq!(sliced.floats("push/residual/w[1..3]").unwrap(), [24.0, 35.0]);
         assert_eq!(sliced.floats_under("").count(), 2);
+        // The slice of one rank of a node.
+        let mut own = split(&one, ["w[0..1]", "w[1..3]"].into_iter());
+        own.set_number("rank", 0);
+        keep(&mut own, |name| name == "w[1..3]");
+        assert_eq!(own.floats("push/residual/w[1..3]").unwrap(), [24.0, 35.0]);
+        assert!(own.floats_under("").count() == 1 && own.number("rank").is_ok());
     }
 }

@@ -69,6 +69,8 @@ class Reducer:
     nonfinite_remedy: str
     # Whether this process was forked from the reducer's, and so lacks its thread and connections.
     forked: bool
+    # Whether an average has failed.
+    failed: bool
     def __init__(
         self,
         channel: Any,
@@ -85,6 +87,7 @@ class Reducer:
         deadline: float,
         steps: Optional[int],
         threads: int,
+        column: Optional[Tuple[int, int, Sequence[Tuple[str, Sequence[int]]]]] = None,
     ) -> None: ...
     def exchange_at(self, step: int) -> str: ...
     def tensor_group(self, names: Sequence[str]) -> int: ...

@@ -45,6 +45,11 @@ impl Background {
         self.process != process::id()
     }
 
+    /// Whether an average has failed.
+    pub(super) fn failed(&self) -> bool {
+        self.shared.lock().failure.is_some()
+    }
+
     /// Submits an average of `elements` values, and returns. The thread calls `done()` afterwards.
     pub(super) fn average(
         &self,

@@ -37,11 +37,16 @@ def private_groups(
     """
     if not dist.is_available() or not dist.is_initialized():
         raise _core.ConfigError("torch.distributed is not initialized; call init_process_group first")
+    whole = process_group is None or process_group is dist.group.WORLD
+    ranks = list(range(dist.get_world_size())) if whole else dist.get_process_group_ranks(process_group)
+    return private_groups_of(ranks, deadline, caller, whole)
+
+
+def private_groups_of(ranks: List[int], deadline: Optional[float], caller: str, whole: bool = False) -> Groups:
+    """Like ``private_groups``, for these ranks of the job; ``whole`` says that they are all."""
     # Impossible deadlines are refused later, by the reducer.
     usable = isinstance(deadline, (int, float)) and 0.0 < deadline < 1e9
     seconds = float(deadline) if usable else DEADLINE  # type: ignore[arg-type]
-    whole = process_group is None or process_group is dist.group.WORLD
-    ranks = list(range(dist.get_world_size())) if whole else dist.get_process_group_ranks(process_group)
     rendezvous = Rendezvous(ranks, caller, seconds)
     patience = timedelta(seconds=max(seconds, CONNECT))
     try:
@@ -85,11 +90,11 @@ def connect(
     try:
         return make(Channel(groups)), groups
     except BaseException:
-        _destroy(groups)
+        destroy(groups)
         raise
 
 
-def release(reducer: _core.Reducer, groups: Groups) -> None:
+def release(reducer: Any, groups: Sequence[Any]) -> None:
     """Ends a reducer, and the groups that ``private_groups`` created for it, with their threads and
     connections.
 
@@ -101,10 +106,11 @@ def release(reducer: _core.Reducer, groups: Groups) -> None:
         reducer.close()
     finally:
         # After Ctrl-C, too.
-        _destroy(groups)
+        destroy(groups)
 
 
-def _destroy(groups: Groups) -> None:
+def destroy(groups: Sequence[Any]) -> None:
+    """Ends process groups."""
     for group in groups:
         try:
             dist.destroy_process_group(group)

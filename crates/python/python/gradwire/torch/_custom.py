@@ -23,6 +23,8 @@ _FOREIGN: Dict[str, Any] = {
     "optimizer": None,
     "device": "auto",
     "transport": "auto",
+    "nodes": None,
+    "inside": None,
     **{one.name: one.default for one in fields(Options) if one.name not in ("compressor", "deadline")},
 }
 

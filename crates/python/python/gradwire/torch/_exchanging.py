@@ -21,6 +21,7 @@ class Exchanging:
     _step: int
     # See ``Description``.
     _compressed_on = "the host"
+    _nodes = ""
 
     def __enter__(self: Self) -> Self:
         return self
@@ -53,11 +54,12 @@ class Exchanging:
         compressed there, or why not.
 
         The expected size holds for normally distributed values; gradients of other distributions
-        differ. Ratios compare message sizes, not traffic: with all-gather over n ranks, divide by n
-        / 2 to compare with an all-reduce. Call it between two steps.
+        differ. With ``nodes``, it describes the slices that this rank owns. Ratios compare message
+        sizes, not traffic: with all-gather over n ranks, divide by n / 2 to compare with an
+        all-reduce. Call it between two steps.
         """
         plan = [TensorPlan(*one) for one in self._plan()]
-        return Description(self._reducer.exchange_at(self._step), self._reducer.size, self._step, self._compressed_on, plan, self._transport)
+        return Description(self._reducer.exchange_at(self._step), self._reducer.size, self._step, self._compressed_on, plan, self._transport, self._nodes)
 
     @property
     def _transport(self) -> str:

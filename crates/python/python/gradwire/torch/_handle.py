@@ -21,6 +21,7 @@ from ._options import Options, compare
 from ._staging import Scale, finish_current
 from ._states import Layout, State
 from ._tensors import Named
+from ._two_levels import Levels, connect as connect_levels
 
 
 class Handle(Exchanging):
@@ -35,10 +36,23 @@ class Handle(Exchanging):
     # others.
     _has_replicas = False
 
-    def __init__(self, named: Iterable[Named], options: Options, group: Optional[Any], scaler: Optional[Any], caller: str) -> None:
+    def __init__(
+        self,
+        named: Iterable[Named],
+        options: Options,
+        group: Optional[Any],
+        scaler: Optional[Any],
+        caller: str,
+        levels: Levels = Levels(None),
+    ) -> None:
         """Connects the ranks of ``group``. ``caller`` is the function that the user called."""
-        make = partial(options.reducer_of_gradients, named)
-        self._reducer, groups = connect(group, make, options.deadline, caller)
+        groups: Sequence[Any]
+        if levels.nodes is None:
+            make = partial(options.reducer_of_gradients, named)
+            self._reducer, groups = connect(group, make, options.deadline, caller)
+        else:
+            create = type(options).reducer_of_gradients
+            self._reducer, groups, self._nodes = connect_levels(group, named, options, levels, create, caller)
         self._release = weakref.finalize(self, release, self._reducer, groups)
         self._release.atexit = False
         self._scaler = scaler
@@ -149,6 +163,9 @@ class Handle(Exchanging):
         - ``compress_seconds``, ``decompress_seconds``, ``wire_seconds``: the time that the
           background thread spent on compressing, on decompressing, and on sending and waiting for
           other ranks
+        - ``inside_bytes_up``, ``inside_bytes_down``, ``total_inside_bytes``: with ``nodes``, what
+          this rank sends and receives inside its node, without the backend's headers. The other
+          numbers are then of the slices that this rank owns, and of the traffic between nodes
         - ``wait_seconds``: the time that ``backward()`` waited for the background thread once
           gradients were computed
         - ``total_steps``, ``total_skipped``, ``total_bytes_up``, ``total_bytes_down``: the totals

@@ -24,12 +24,14 @@ from ._custom import Custom
 from ._handle import Handle
 from ._messages import shared
 from ._names import selected
+from ._nodes import check_inside
 from ._onebit_adam import OneBitAdam
 from ._options import Options, Rules, check_given
 from ._staging import Scale, Staging, joined
 from ._states import Layout, layout_of
-from ._tensors import as_reals, plain, trainable
+from ._tensors import Named, as_reals, plain, trainable
 from ._traffic import Plain, bytes_of, warn_of_more
+from ._two_levels import Levels, TwoLevels
 
 
 class Hook(Handle):
@@ -68,6 +70,8 @@ class Hook(Handle):
         transport: str = "auto",
         ignored: Collection[str] = (),
         threads: int = 1,
+        nodes: Optional[Any] = None,
+        inside: Optional[str] = None,
     ) -> None:
         arguments = dict(locals())
         options = Options.of(arguments)
@@ -82,7 +86,8 @@ class Hook(Handle):
         if optimizer is not None:
             check_optimizer(optimizer, [parameter for _, parameter in named])
         self._note(module, named, ignored)
-        super().__init__(named, selected(module, dict(named), options), process_group, scaler, "gradwire.torch.register")
+        levels, caller = Levels(nodes, inside), "gradwire.torch.register"
+        super().__init__(named, selected(module, dict(named), options), process_group, scaler, caller, levels)
         reference = weakref.ref(self)
         self._averaged = Averaged(lambda: getattr(reference(), "step", 0), dict(named))
         self._suggest_skipping()
@@ -116,8 +121,11 @@ class Hook(Handle):
         self._submitted: List[Key] = []
 
     def _choose_device(self, request: _device.Request, named: List[Tuple[str, torch.nn.Parameter]], options: Options) -> None:
+        compressed = self._compressed(named)
+        if isinstance(self._reducer, TwoLevels):
+            request = replace(request, transport="host")
         try:
-            place = _device.of(request, self._reducer, named, options)
+            place = _device.of(request, self._reducer, compressed, options)
             self._device, self._compressed_on = place.exchange, place.compressed_on
             self._on_device = place.exchange if place.sends else None
             # Ranks whose messages travel in different ways would wait for each other.
@@ -125,7 +133,22 @@ class Hook(Handle):
         except BaseException:
             self.close()
             raise
-        warn_of_more(self._reducer, Plain(bytes_of(named), "the gradients"), stacklevel=5)
+        if not isinstance(self._reducer, TwoLevels):
+            warn_of_more(self._reducer, Plain(bytes_of(named), "the gradients"), stacklevel=5)
+            return
+        self._reducer.uses_streams = self._device is not None
+        if self._reducer.rank == 0:
+            plain = Plain(bytes_of(compressed), "the gradients, between nodes,")
+            warn_of_more(self._reducer.column, plain, stacklevel=5)
+
+    def _compressed(self, named: Sequence[Named]) -> Sequence[Named]:
+        """The tensors that this rank compresses: with nodes, the slices that it owns, as float32
+        without memory."""
+        if not isinstance(self._reducer, TwoLevels):
+            return named
+        devices = {name: parameter.device for name, parameter in named}
+        like = lambda name: torch.empty(1, dtype=torch.float32, device=devices[name])
+        return [(own, like(name).expand(shape)) for name, own, shape in self._reducer.slices()]
 
     def _refuse_votes(self, reason: str) -> None:
         """Refuses compressors that average by votes, because a zero would count like any other
@@ -276,6 +299,16 @@ class Hook(Handle):
     def _average(self, number: Tuple[int, int], part: Part, tensor: torch.Tensor, scale: Scale) -> Future:
         """Averages the gradients of a message. ``number`` has the number of the bucket in the step,
         and the number of the message in the bucket."""
+        if isinstance(self._reducer, TwoLevels):
+            between = lambda own, values, ready: self._exchange(number, own, values, scale, ready)
+            return self._reducer.average_bucket(part.tensor_group, self._step - 1, tensor, between)
+        return self._exchange(number, part, tensor, scale)
+
+    def _exchange(
+        self, number: Tuple[int, int], part: Part, tensor: torch.Tensor, scale: Scale, ready: Optional[Callable[[], None]] = None
+    ) -> Future:
+        """Averages values over the ranks of the reducer. Calls ``ready`` before it reads them in
+        main memory."""
         if self._device is not None:
             return self._device.average(part.tensor_group, self._step - 1, part.names, tensor, scale)
         if tensor.device.type == "cuda":
@@ -285,7 +318,7 @@ class Hook(Handle):
             future, values, done, ready = staging.stage(number, tensor, scale)
             left = 1.0
         else:
-            future, values, ready, left = Future(), tensor, None, float(scale)
+            future, values, left = Future(), tensor, float(scale)
             done = partial(future.set_result, tensor)
         self._reducer.average(part.tensor_group, self._step - 1, buffer(values, "a bucket"), done, scale=left, ready=ready)
         return future
@@ -350,12 +383,15 @@ hook.__annotations__ = {"bucket": torch.distributed.GradBucket, "return": Future
 def _check(options: Options, arguments: Mapping[str, Any]) -> None:
     """Refuses arguments of ``Hook`` that cannot be combined, and an optimizer other than
     ``OneBitAdam``."""
+    if arguments["nodes"] is not None and arguments["transport"] == "device":
+        raise _core.ConfigError("with nodes, messages between nodes travel through the host; leave transport= out, or nodes=")
     optimizer = arguments["optimizer"]
     if optimizer is not None and not isinstance(optimizer, OneBitAdam):
         raise _core.ConfigError(
             f"the optimizer is a {type(optimizer).__name__}, not gradwire.torch.OneBitAdam; omit optimizer= for any other"
         )
     check_given(options.compressor)
+    check_inside(arguments["inside"], arguments["nodes"])
     if not isinstance(options.compressor, str):
         Custom.check(options.compressor, arguments)
     check_scaler(arguments["scaler"], options.on_nonfinite)

@@ -34,6 +34,7 @@ from ._rounds import Rounds, lengths_of
 from ._states import State
 from ._tensors import Named, trainable
 from ._traffic import Plain, warn_of_more
+from ._two_levels import Levels, TwoLevels, connect as connect_levels
 
 
 class LocalSteps(Exchanging, OptimizerProxy):
@@ -121,6 +122,10 @@ class LocalSteps(Exchanging, OptimizerProxy):
         threads: the number of host threads, from 1, that compress and decompress. Default: 1
         on_nonfinite, scaler: arguments of ``register`` that ``LocalSteps`` does not support. A
             value that is not the default raises ``ConfigError``
+        nodes: two levels, as in ``register``: the ranks of a node average their changes without
+            compression, over gloo, and each of them compresses a part of the mean and exchanges it
+            with other nodes. With compressors that send only a part of the elements it needs
+            ``mask=False``. It cannot be combined with ``lighthouse``. Default: ``None``, one level
 
     Raises:
         ConfigError: an argument is wrong, differs between ranks, or does not suit the model.
@@ -157,6 +162,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
         threads: int = 1,
         on_nonfinite: str = "error",
         scaler: None = None,
+        nodes: Optional[Any] = None,
     ) -> None:
         options = LocalOptions.of(locals())
         check_model(model, optimizer, options)
@@ -205,7 +211,14 @@ class LocalSteps(Exchanging, OptimizerProxy):
     def _connect(self, model: torch.nn.Module, process_group: Optional[Any], options: LocalOptions) -> None:
         """Connects the ranks of a group, which all start from the model of the first, with the same
         settings."""
-        _, groups = connect(process_group, self._replica.connect, options.deadline, "gradwire.torch.LocalSteps")
+        caller = "gradwire.torch.LocalSteps"
+        groups: Sequence[Any]
+        if options.nodes is None:
+            _, groups = connect(process_group, self._replica.connect, options.deadline, caller)
+        else:
+            levels = Levels(options.nodes, on_host=True)
+            reducer, groups, self._nodes = connect_levels(process_group, self._replica.named, options, levels, type(options).reducer, caller)
+            self._replica.use(reducer)
         self._release = weakref.finalize(self, release, self._replica.reducer, groups)
         self._release.atexit = False
         # The reducer has compared the options of reducers.
@@ -213,12 +226,13 @@ class LocalSteps(Exchanging, OptimizerProxy):
         try:
             compare(self._replica.reducer, {**settings, "outer": settings_of(self._replica.outer)})
             check_same(self._replica.reducer, model)
-            broadcast(groups, self._replica.tensors())
+            broadcast((groups[0], groups[1]), self._replica.tensors())
         except BaseException:
             self.close()
             raise
         self._replica.start()
-        self._warn_of_more(stacklevel=6)
+        if not isinstance(self._replica.reducer, TwoLevels):
+            self._warn_of_more(stacklevel=6)
 
     def _warn_of_more(self, stacklevel: int) -> None:
         """Warns if a round sends more than an uncompressed round, whose changes are float32."""

@@ -36,5 +36,10 @@ def check_local_optimizer(
     options.check_votes(named)
     if options.mask:
         sparse = sent_in_part(named, options)
+        if sparse and options.nodes is not None:
+            raise _core.ConfigError(
+                f"with nodes, a rank knows which elements of its own slices were sent, but not those of '{sparse[0][0]}' that other ranks own, so it "
+                "cannot set their momentum to zero; pass mask=False"
+            )
         if sparse:
             check_maskable(optimizer, sparse)

@@ -28,6 +28,8 @@ class LocalOptions(Options):
     fragment_update_alpha: Optional[float] = None
     min_workers: Optional[int] = None
     lighthouse: Optional[str] = field(default=None, compare=False)
+    # All ranks compare it with the nodes of the others.
+    nodes: Optional[Any] = field(default=None, compare=False)
 
     def check(self) -> None:
         """Refuses options of a wrong type, out of range, or in an impossible combination."""
@@ -60,6 +62,8 @@ class LocalOptions(Options):
             raise _core.ConfigError(
                 "with lighthouse, a round exchanges the whole model at once; remove fragments, fragment_sync_delay and fragment_update_alpha"
             )
+        if self.nodes is not None:
+            raise _core.ConfigError("with lighthouse, workers come and go, so nodes may have different numbers of ranks; remove nodes")
         if self.uses_ef21():
             raise _core.ConfigError(
                 "with lighthouse, ef=ef21 cannot work: its sum of changes would contain the changes of lost workers; use ef=on"

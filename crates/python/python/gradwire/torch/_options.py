@@ -19,6 +19,8 @@ from ._tensors import Named, element_type, shape_of
 
 Rules = Union[Mapping[str, str], Sequence[str], None]
 Self = TypeVar("Self", bound="Options")
+# The number of a rank on its node, the number of ranks of a node, and all tensors of the model.
+Column = Tuple[int, int, Sequence[Tuple[str, Sequence[int]]]]
 
 # For a sharded model, reduce-scatter averages the shards of gradients, and gather-shards gathers
 # parameters.
@@ -75,9 +77,10 @@ class Options:
         if self.exchange in _FOR_SHARDS:
             raise _core.ConfigError(f"{self.exchange} is for models that fully_shard has sharded, not for replicas; {remedy}")
 
-    def reducer(self, named: Iterable[Named], channel: Channel) -> _core.Reducer:
-        """Creates a reducer for some parameters over the ranks of a channel. Their types are those of
-        the values that it averages."""
+    def reducer(self, named: Iterable[Named], channel: Channel, column: Optional[Column] = None) -> _core.Reducer:
+        """Creates a reducer for some parameters over the ranks of a channel; or for a ``column``,
+        the part of a model that one rank of each node owns. The types of the parameters are those
+        of the values that it averages."""
         self.check()
         created = _core.Reducer(
             channel,
@@ -93,13 +96,14 @@ class Options:
             deadline=seconds_of(self.deadline),
             steps=self.total_steps,
             threads=self.threads,
+            column=column,
         )
         _exit.watch(created)
         return created
 
-    def reducer_of_gradients(self, named: Iterable[Named], channel: Channel) -> _core.Reducer:
+    def reducer_of_gradients(self, named: Iterable[Named], channel: Channel, column: Optional[Column] = None) -> _core.Reducer:
         """Creates a reducer for gradients, which are exchanged at every step."""
-        created = self.reducer(named, channel)
+        created = self.reducer(named, channel, column)
         every = max(steps for _, steps in created.stages)
         if every > 1:
             created.close()
@@ -109,9 +113,10 @@ class Options:
             )
         return created
 
-    def reducer_alone(self, named: Iterable[Named]) -> _core.Reducer:
-        """Creates a reducer that exchanges nothing. It tells how parameters would be sent."""
-        return self.reducer(named, _Alone())  # type: ignore[arg-type]
+    def reducer_alone(self, named: Iterable[Named], ranks: int = 1) -> _core.Reducer:
+        """Creates a reducer that exchanges nothing. It tells how parameters would be sent over a
+        number of ranks."""
+        return self.reducer(named, _Alone(ranks))  # type: ignore[arg-type]
 
     def stages(self, named: Iterable[Named]) -> List[Tuple[int, int]]:
         """For each compressor of the schedule: its first step, and the number of steps from one
@@ -138,9 +143,12 @@ class Options:
 
 
 class _Alone:
-    """Stands for the channel of a single rank, which sends nothing."""
+    """Stands for a channel of some ranks that sends nothing."""
 
-    rank, size = 0, 1
+    rank = 0
+
+    def __init__(self, size: int) -> None:
+        self.size = size
 
     def close(self) -> None:
         pass

@@ -34,6 +34,8 @@ def register(
     device: str = "auto",
     transport: str = "auto",
     threads: int = 1,
+    nodes: Optional[Any] = None,
+    inside: Optional[str] = None,
 ) -> Hook:
     """Makes a DistributedDataParallel model average its gradients through gradwire.
 
@@ -85,6 +87,16 @@ def register(
             bucket in parallel. Except with all-reduce, they divide a tensor that exceeds a thread's
             share of the bucket. More than one thread pays if training leaves cores idle. Messages
             do not depend on it. Default: 1
+        nodes: two levels: the ranks of a node add their gradients without compression, over the
+            backend of the process group, and each of them compresses a part of the sum and
+            exchanges it with the ranks that have the same part on other nodes. ``"auto"``: the
+            nodes that torchrun started (``GROUP_RANK``), or else ranks with the same host name. An
+            integer: the number of nodes. Or a ``DeviceMesh`` of nodes and ranks a node. Nodes must
+            have the same number of ranks, which follow each other. With one node, or one rank a
+            node, there is one level. ``exchange`` is then the exchange between nodes.
+            Default: ``None``, one level
+        inside: ``"bf16"``: the ranks of a node send each other gradients and averages in bfloat16.
+            Sums are float32. Default: ``None``, in the type of the gradients
 
     Returns:
         The state of the hook: residuals, statistics, and the state of a checkpoint.

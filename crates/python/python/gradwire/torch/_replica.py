@@ -11,7 +11,6 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import torch
 
 from .. import _core
-from .._arrays import buffer, keeping
 from ._buffers import Buffers
 from ._channel import Channel
 from ._local_options import LocalOptions
@@ -20,6 +19,7 @@ from ._messages import shared
 from ._modes import write
 from ._staging import Pinned
 from ._tensors import Named, as_reals, shape_of
+from ._two_levels import average_in_memory
 
 # The positions of the elements that a message carried, by tensor. Whole tensors are left out.
 Sent = Dict[str, torch.Tensor]
@@ -50,7 +50,7 @@ class Replica:
         self._places = [slice(end - len(fragment), end) for end, fragment in zip(ends, fragments)]
         self._frozen = [(name, parameter) for name, parameter in model.named_parameters() if not parameter.requires_grad]
         self.buffers = Buffers(model, options.buffers)
-        self.optimizer, self._named, self._options = optimizer, named, options
+        self.optimizer, self.named, self._options = optimizer, named, options
         self.step = 0
         # The steps whose changes the common parameters contain.
         self.base = 0
@@ -91,10 +91,14 @@ class Replica:
         """Averages over the channel's ranks from now on, with an empty residual; returns the
         reducer."""
         # A change is not a number of the parameter's type, even if both parameters are.
-        changes = [(name, torch.empty(shape_of(one), dtype=torch.float32, device="meta")) for name, one in self._named]
-        self.reducer = self._options.reducer(changes, channel)
-        self._messages = [list(self._split(places)) for places in self._places]
+        changes = [(name, torch.empty(shape_of(one), dtype=torch.float32, device="meta")) for name, one in self.named]
+        self.use(self._options.reducer(changes, channel))
         return self.reducer
+
+    def use(self, reducer: Any) -> None:
+        """Averages with a reducer of this replica's parameters from now on."""
+        self.reducer = reducer
+        self._messages = [list(self._split(places)) for places in self._places]
 
     def _split(self, places: slice) -> Iterator[Tuple[int, int]]:
         """The tensor groups whose messages carry a fragment, in order, with their numbers of
@@ -147,7 +151,7 @@ class Replica:
             self._clip(change, number)
         messages = self._messages[fragment]
         for (tensor_group, _), values in zip(messages, change.split([elements for _, elements in messages])):
-            self.reducer.average(tensor_group, number, buffer(values), keeping(values))
+            average_in_memory(self.reducer, tensor_group, number, values)
         return number
 
     def _clip(self, change: torch.Tensor, number: int) -> None:

@@ -55,6 +55,8 @@ class Compression(pl.Callback):
         optimizer: Optional[OneBitAdam] = None,
         device: str = "auto",
         threads: int = 1,
+        nodes: Optional[Any] = None,
+        inside: Optional[str] = None,
     ) -> None:
         self._arguments = _framework.arguments_of(locals())
         self.handle: Optional[Handle] = None

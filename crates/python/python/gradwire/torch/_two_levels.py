@@ -1,0 +1,295 @@
+"""Averages over two levels: inside a node without compression, between nodes with it.
+
+1. The ranks of a node send each other chunks of a bucket. Each gets its slices from all of them,
+   and adds them up.
+2. Each rank averages its slices with the ranks that own the same slices on the other nodes: its
+   column. This is the exchange of one level, between nodes.
+3. The ranks of a node send each other the averages of their slices, and put them together.
+
+The backward pass submits step 1, and the thread of the column's reducer step 3; both in the order
+of buckets, which is the same on all ranks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, Callable, Collection, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from torch.futures import Future
+
+from .. import _core
+from .._arrays import buffer, keeping
+from . import _nodes
+from ._buckets import Part
+from ._channel import Channel, connect as connect_one_level, destroy, private_groups, private_groups_of
+from ._columns import Cut, Model, Slice, model_of
+from ._failures import Failures, Pending
+from ._inside import Inside, NodeBucket
+from ._node_averages import Between, DeviceAverage, HostAverage, Way
+from ._nodes import Nodes
+from ._options import Column, Options, compare, seconds_of
+from ._staging import Stream
+from ._tensors import Named
+
+# Creates the reducer of some tensors.
+Create = Callable[[Options, Iterable[Named], Channel, Optional[Column]], _core.Reducer]
+
+# The most bytes of a state that ranks send each other at once.
+_STATE_PART = 1 << 28
+
+_TYPES = {None: None, "bf16": torch.bfloat16}
+
+
+class Levels(NamedTuple):
+    """The arguments ``nodes`` and ``inside`` of the user."""
+
+    nodes: Any
+    inside: Optional[str] = None
+    # Whether values are in main memory, wherever parameters are.
+    on_host: bool = False
+
+
+@dataclass(frozen=True)
+class Connected:
+    """The connections of a rank: to all ranks, to its column, and inside its node by the type of
+    the device."""
+
+    control: _core.Reducer
+    column: _core.Reducer
+    inside: Dict[str, Inside]
+
+
+class TwoLevels:
+    """Averages buckets over the ranks of equal nodes.
+
+    It has the methods of ``_core.Reducer``, except that ``average_bucket`` takes the place of
+    ``average``; ``average`` and ``average_device`` average slices of this rank's column.
+    """
+
+    def __init__(self, nodes: Nodes, model: Model, cut: Cut, connected: Connected, options: Options, inside: Optional[str]) -> None:
+        control, column = connected.control, connected.column
+        self.nodes, self.column, self._control, self._inside = nodes, column, control, connected.inside
+        self.rank, self.size = control.rank, control.size
+        self.exchange, self.spec, self.votes, self.stages = model.exchange, model.spec, model.votes, model.stages
+        self._cut, self._dtype = cut, _TYPES[inside]
+        self._groups: Dict[Tuple[str, ...], int] = {}
+        self._buckets: List[Tuple[NodeBucket, Part]] = []
+        self._failures, self._pending = Failures(control, nodes, options.on_nonfinite == "skip"), Pending()
+        self._ways: Dict[torch.device, Way] = {}
+        # Whether buckets in main memory pass through streams like those on a GPU, as under Triton's
+        # interpreter.
+        self.uses_streams = False
+        # Of the present step: its number, and the bytes that this rank sent inside its node. And
+        # the bytes of earlier steps.
+        self._step, self._bytes, self._earlier_bytes = -1, 0, 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "column":
+            raise AttributeError(name)
+        return getattr(self.column, name)
+
+    @property
+    def nonfinite_remedy(self) -> str:
+        """The remedy in errors about a gradient with NaN or infinity."""
+        return self._failures.remedy
+
+    @nonfinite_remedy.setter
+    def nonfinite_remedy(self, remedy: str) -> None:
+        self._failures.remedy = self.column.nonfinite_remedy = remedy
+
+    def slices(self) -> List[Tuple[str, str, Tuple[int, ...]]]:
+        """The slices that this rank owns, in the order of the model: the name of the parameter, the
+        slice's own name, and its shape."""
+        return [(name, one.name, one.shape) for name, one in _own(self._cut, self.nodes.number_of(self.rank))]
+
+    def tensor_group(self, names: Sequence[str]) -> int:
+        """The number of a group of parameters, given in the order of their values."""
+        key = tuple(names)
+        if key not in self._groups:
+            self._groups[key] = len(self._buckets)
+            bucket = NodeBucket(names, self._cut, self.nodes.local, self.nodes.number_of(self.rank))
+            part = Part(self.column.tensor_group(bucket.names), bucket.names, slice(0, bucket.elements))
+            self._buckets.append((bucket, part))
+        return self._groups[key]
+
+    def average_bucket(self, tensor_group: int, step: int, values: torch.Tensor, between: Between) -> Future:
+        """Averages the values of a group of parameters over all ranks, in place and in the
+        background. ``between`` averages slices of this rank, in float32, between nodes."""
+        bucket, part = self._buckets[tensor_group]
+        dtype = self._dtype or values.dtype
+        self._count(step, bucket, dtype)
+        average = HostAverage if values.device.type == "cpu" and not self.uses_streams else DeviceAverage
+        try:
+            with self._failures.noted():
+                return average(self._way(values.device), bucket, values, dtype).start(part, between)
+        except RuntimeError as error:
+            raise self._cause(error) from error
+
+    def _cause(self, error: Exception) -> Exception:
+        """The error to raise in place of this rank's; ends the exchange."""
+        # The ranks that wait for this one fail, too, and then all look for the cause.
+        self.column.abort()
+        return self._failures.cause_of(error)
+
+    def _way(self, device: torch.device) -> Way:
+        if device not in self._ways:
+            self._ways[device] = Way(self._inside[device.type], self.column, self._failures, self._pending, Stream(device))
+        return self._ways[device]
+
+    def _count(self, step: int, bucket: NodeBucket, dtype: torch.dtype) -> None:
+        """Counts the bytes of a bucket inside the node: a chunk to each other rank, twice."""
+        if step != self._step:
+            self._step, self._bytes, self._earlier_bytes = step, 0, self._earlier_bytes + self._bytes
+        size = torch.empty((), dtype=dtype).element_size()
+        self._bytes += 2 * (bucket.ranks - 1) * (bucket.length + 1) * size
+
+    def wait(self) -> None:
+        """Waits until all averages are done, and all messages of this rank have left."""
+        failure: Optional[Exception] = None
+        try:
+            self.column.wait()
+        except _core.GradwireError as error:
+            failure = error
+        self._pending.wait()
+        failure = self._failures.first(failure)
+        if failure is not None:
+            raise self._cause(failure)
+        self._control.wait()
+
+    def stats(self) -> Dict[str, Any]:
+        """The cost of the last step for this rank: of its column, and the bytes inside its node."""
+        inside, total = self._bytes, self._earlier_bytes + self._bytes
+        return {**self.column.stats(), "inside_bytes_up": inside, "inside_bytes_down": inside, "total_inside_bytes": total}
+
+    def gather(self, step: int, own: bytes) -> List[bytes]:
+        """Returns the bytes of all ranks, in rank order, on every rank."""
+        gathered: List[bytes] = self._control.gather(step, own)
+        return gathered
+
+    def traffic(self) -> List[int]:
+        """The counts of the connections to all ranks, which carry no averages."""
+        return self._control.traffic()
+
+    def save_all(self) -> List[bytes]:
+        """The states of all ranks, in rank order."""
+        own, states = self.column.save(), [b""] * self.size
+        for start in range(0, max(map(int, self.gather(0, str(len(own)).encode()))), _STATE_PART):
+            parts = self.gather(0, own[start : start + _STATE_PART])
+            states = [state + part for state, part in zip(states, parts)]
+        # This rank may end now, and the others must have its state.
+        self._control.wait()
+        return states
+
+    def abort(self) -> None:
+        """Aborts the exchange on all ranks."""
+        self.column.abort()
+        self._control.abort()
+
+    def hurry(self) -> None:
+        """Makes ``close`` wait only a moment."""
+        self.column.hurry()
+        self._control.hurry()
+
+    def close(self) -> None:
+        """Ends the threads of this exchange."""
+        try:
+            self.column.close()
+        finally:
+            self._control.close()
+
+
+def average_in_memory(reducer: Any, tensor_group: int, step: int, values: torch.Tensor) -> None:
+    """Averages values in main memory, in place and in the background, over the ranks of a reducer
+    of one or two levels."""
+    if not isinstance(reducer, TwoLevels):
+        reducer.average(tensor_group, step, buffer(values), keeping(values))
+        return
+
+    def between(own: Part, slices: torch.Tensor, ready: Optional[Callable[[], None]]) -> Future:
+        future: Future = Future()
+        reducer.average(own.tensor_group, step, buffer(slices), partial(future.set_result, slices), ready=ready)
+        return future
+
+    reducer.average_bucket(tensor_group, step, values, between)
+
+
+def connect(
+    process_group: Optional[Any], named: Iterable[Named], options: Options, levels: Levels, create: Create, caller: str
+) -> Tuple[Any, List[Any], str]:
+    """A reducer over two levels, or over one if nodes are not worth it; its process groups; and a
+    description of the levels. ``create`` makes the reducers of averages.
+
+    All refusals are the same on all ranks.
+    """
+    named, deadline = list(named), seconds_of(options.deadline)
+    options.check()
+    groups = list(private_groups(process_group, deadline, caller))
+    control: Optional[_core.Reducer] = None
+    try:
+        control = Options("none", exchange="all-gather", deadline=deadline).reducer([], Channel((groups[0], groups[1])))
+        _compare(control, named, options, levels)
+        ranks = _nodes.ranks_of(process_group)
+        nodes, reason = _nodes.agree(control, levels.nodes, ranks)
+        if nodes is not None:
+            reducer = _connected(nodes, ranks, named, options, levels, create, caller, control, groups)
+            return reducer, groups, str(nodes)
+    except BaseException:
+        _end(control, groups)
+        raise
+    _end(control, groups)
+    reducer, pair = connect_one_level(process_group, partial(create, options, named), deadline, caller)  # type: ignore[arg-type]
+    return reducer, list(pair), f"one level, because {reason}"
+
+
+def _connected(
+    nodes: Nodes,
+    ranks: List[int],
+    named: Sequence[Named],
+    options: Options,
+    levels: Levels,
+    create: Create,
+    caller: str,
+    control: _core.Reducer,
+    groups: List[Any],
+) -> TwoLevels:
+    """Connects the ranks of this rank's column and node; adds their process groups to
+    ``groups``."""
+    model = model_of(named, options, nodes.count)
+    cut, number = model.cut(nodes.local), nodes.number_of(control.rank)
+    slices = _own(cut, number)
+    column_ranks = [ranks[at] for at in nodes.of_column(number)]
+    node_ranks = [ranks[at] for at in nodes.of_node(nodes.node_of(control.rank))]
+    pair = private_groups_of(column_ranks, options.deadline, f"{caller}, between nodes")
+    groups.extend(pair)
+    inside = {}
+    devices = [torch.device("cpu")] if levels.on_host else [parameter.device for _, parameter in named]
+    for device in {device.type: device for device in devices}.values():
+        inside[device.type] = Inside(node_ranks, device, options.deadline, caller)
+        groups.extend(inside[device.type].groups)
+    place = number, nodes.local, list(model.shapes.items())
+    tensors = [(one.name, torch.empty(one.shape, device="meta")) for _, one in slices]
+    column = create(model.options_of(options, slices), tensors, Channel(pair), place)
+    return TwoLevels(nodes, model, cut, Connected(control, column, inside), options, levels.inside)
+
+
+def _own(cut: Cut, number: int) -> List[Tuple[str, Slice]]:
+    """The slices that a rank of a node owns, each with the name of its parameter."""
+    return [(name, one) for name, slices in cut.items() for one in slices if one.owner == number]
+
+
+def _compare(control: _core.Reducer, named: Sequence[Named], options: Options, levels: Levels) -> None:
+    """Refuses options and models that differ between ranks. The reducers of columns would find it
+    on some ranks only."""
+    shapes = repr([(name, tuple(parameter.shape)) for name, parameter in named])
+    settings = {one.name: getattr(options, one.name) for one in fields(Options) if one.compare}
+    digest = hashlib.sha256(shapes.encode()).hexdigest()[:16]
+    compare(control, {**settings, "inside": levels.inside, "the digest of the names and shapes of parameters": digest})
+
+
+def _end(control: Optional[_core.Reducer], groups: Collection[Any]) -> None:
+    if control is not None:
+        control.close()
+    destroy(list(groups))

@@ -1,0 +1,357 @@
+"""Tests two levels: ranks of a node reduce without compression, and slices travel between nodes."""
+
+import importlib.util
+import os
+import time
+
+import numpy
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import gradwire
+import gradwire.torch
+from gradwire.torch import _nodes
+from models import build, flat, local, train
+from world import outcomes, ranks
+
+# Cut for two and for three ranks a node; whole and compressed; whole and raw.
+SHAPES = {"big": (160, 80), "small": (20, 30), "tiny": (3, 2), "bias": (40,)}
+
+
+class Given(nn.Module):
+    """A model whose gradients are given."""
+
+    def __init__(self):
+        super().__init__()
+        for name, shape in SHAPES.items():
+            setattr(self, name, nn.Parameter(torch.zeros(shape)))
+
+    def forward(self, gradients):
+        return sum((getattr(self, name) * gradient).sum() for name, gradient in gradients.items())
+
+
+def gradients(rank, step):
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    return {name: torch.randn(shape, generator=generator) for name, shape in SHAPES.items()}
+
+
+def given(compressor, **options):
+    """The model with the hook. Its buckets have one parameter or two."""
+    model = DistributedDataParallel(Given(), bucket_cap_mb=0.001)
+    return model, gradwire.torch.register(model, compressor, **options)
+
+
+def averages(model, given):
+    """The averages of given gradients, by name."""
+    model.zero_grad()
+    model(given).backward()
+    return {name: parameter.grad.clone() for name, parameter in model.module.named_parameters()}
+
+
+def run(rank, size, nodes, specs, options):
+    found = {}
+    for spec in specs:
+        model, handle = given(spec, nodes=nodes, **options)
+        found[spec] = [averages(model, gradients(rank, step)) for step in range(3)], handle.stats(), str(handle.describe())
+        handle.close()
+    return found
+
+
+class Column:
+    """The naive exchange of a slice between two nodes, by all-gather."""
+
+    def __init__(self, spec, name):
+        self.spec, self.name, self.residuals = spec, name, [0.0, 0.0]
+        self.feedback = any(one["id"] == spec.split(":")[0] and one["error_feedback"] for one in gradwire.list())
+
+    def average(self, values, step):
+        decoded = []
+        for node, value in enumerate(values):
+            corrected = value.reshape(-1, 1) + self.residuals[node]
+            decoded.append(gradwire.decompress(gradwire.compress(corrected, self.spec, name=self.name, step=step, rank=node), to="torch"))
+            if self.feedback:
+                self.residuals[node] = corrected - decoded[-1]
+        return ((decoded[0] + decoded[1]) / 2).flatten()
+
+
+def expected(spec, local, steps):
+    """The averages over two nodes of ``local`` ranks, by step and name."""
+    whole = {name: [(0, torch.Size(shape).numel())] for name, shape in SHAPES.items()}
+    borders = [12800 * at // local for at in range(local + 1)]
+    cut = {**whole, "big": list(zip(borders, borders[1:]))}
+    names = {name: name for name in whole}
+    columns = {}
+    for name in ("big", "small"):
+        for start, stop in cut[name]:
+            columns[name, start] = Column(spec, f"{name}[{start}..{stop}]" if len(cut[name]) > 1 else names[name])
+    found = []
+    for step in range(steps):
+        means = {}
+        for name in SHAPES:
+            nodes = []
+            for node in (0, 1):
+                of_ranks = [gradients(node * local + at, step)[name].flatten() for at in range(local)]
+                nodes.append(sum(of_ranks[1:], of_ranks[0]) / local)
+            # Vectors and tensors of less than 256 elements are not compressed.
+            parts = [
+                columns[name, start].average([node[start:stop] for node in nodes], step)
+                if (name, start) in columns and spec != "none"
+                else (nodes[0][start:stop] + nodes[1][start:stop]) / 2
+                for start, stop in cut[name]
+            ]
+            means[name] = torch.cat(parts).view(SHAPES[name])
+        found.append(means)
+    return found
+
+
+@pytest.mark.parametrize("count, local, specs", [(2, 2, ["none", "eden", "topk:ratio=0.1", "3lc"]), (2, 3, ["eden"])])
+def test_averages_are_those_of_columns_of_slices(count, local, specs):
+    found = ranks(count * local, run, count, specs, {})
+    for spec in specs:
+        oracle = expected(spec, local, 3)
+        for rank in range(count * local):
+            for step, means in enumerate(found[rank][spec][0]):
+                for name, mean in means.items():
+                    assert torch.equal(mean, oracle[step][name]), (spec, rank, step, name)
+        assert f"{count} nodes of {local} ranks" in found[0][spec][2]
+    # Between nodes, the ranks of a node together send their slices to the other node once.
+    stats = [found[rank]["eden"][1] for rank in range(count * local)]
+    sent = sum(one["bytes_up"] for one in stats[:local])
+    assert 12800 / 8 < sent < 12800 / 8 + 6000 and sum(one["elements"] for one in stats[:local]) == 13446
+    assert all(one["inside_bytes_up"] > 2 * 4 * 12800 * (local - 1) / local for one in stats)
+
+
+def in_bf16(rank, size):
+    model, handle = given("none", nodes=2, inside="bf16")
+    return averages(model, gradients(rank, 0)), handle.stats()["inside_bytes_up"]
+
+
+def test_values_inside_a_node_can_have_sixteen_bits():
+    found, oracle = ranks(4, in_bf16), expected("none", 2, 1)[0]
+    for means, sent in found:
+        for name, mean in means.items():
+            assert torch.equal(mean, found[0][0][name])
+            # Rounded before and after the sum: 2^-9 of each value, which is at most 5.
+            torch.testing.assert_close(mean, oracle[name], rtol=0.01, atol=0.02)
+        assert sent < 1.2 * 2 * 2 * 13446 / 2
+
+
+def flushed(model):
+    """The sum of the averages of zero gradients until all residuals are sent."""
+    zeros = {name: torch.zeros(shape) for name, shape in SHAPES.items()}
+    found = [averages(model, zeros) for _ in range(15)]
+    return {name: sum(one[name] for one in found) for name in SHAPES}
+
+
+def saved(rank, size, nodes):
+    model, handle = given("topk:ratio=0.1", nodes=nodes)
+    for step in range(3):
+        averages(model, gradients(rank, step))
+    states = handle.state_dict(), handle.state_dict(all_ranks=True)
+    return states, averages(model, gradients(rank, 3)), flushed(model)
+
+
+def resumed(rank, size, nodes, states):
+    model, handle = given("topk:ratio=0.1", nodes=nodes)
+    handle.load_state_dict(states)
+    assert handle.step == 3
+    return averages(model, gradients(rank, 3)), handle.state_dict()
+
+
+def reshaped(rank, size, layouts, states):
+    found = []
+    for nodes in layouts:
+        model, handle = given("topk:ratio=0.1", nodes=nodes)
+        handle.load_state_dict(states)
+        found.append(flushed(model))
+        handle.close()
+    return found
+
+
+def test_states_continue_with_the_same_and_other_numbers_of_nodes():
+    before = ranks(4, saved, 2)
+    everything = before[0][0][1]
+    assert everything["world_size"] == 4 and len(everything["exchange"]) == 4
+    for states in (everything, [one[0][0] for one in before]):
+        for (_, mean, _), (found, state) in zip(before, ranks(4, resumed, 2, states)):
+            assert all(torch.equal(mean[name], found[name]) for name in SHAPES)
+    # The mean of what is still to be sent stays: it arrives within a few steps.
+    model_of = lambda states: ranks(4, reshaped, [None], states)[0][0]
+    still = model_of(everything)
+    for size, layouts in [(4, [None]), (6, [3, 2])]:
+        for found in ranks(size, reshaped, layouts, everything):
+            for one in found:
+                for name in SHAPES:
+                    torch.testing.assert_close(one[name], still[name], rtol=1e-4, atol=1e-5)
+    flat_states = ranks(4, saved, None)
+    totals = ranks(4, reshaped, [2], flat_states[0][0][1])
+    for name in SHAPES:
+        torch.testing.assert_close(totals[0][0][name], model_of(flat_states[0][0][1])[name], rtol=1e-4, atol=1e-5)
+
+
+def with_nan(rank, size, skip):
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    options = {"scaler": scaler, "on_nonfinite": "skip"} if skip else {}
+    model, handle = given("topk:ratio=0.1", nodes=2, **options)
+    scaled = lambda step: {name: 4.0 * one if skip else one for name, one in gradients(rank, step).items()}
+    averages(model, scaled(0))
+    wrong = scaled(1)
+    if rank == 2:
+        wrong["big"][159, 79] = float("nan")
+    found = averages(model, wrong)
+    assert handle.stats()["skipped"] and found["big"].isnan().all()
+    return {name: one / 4.0 for name, one in averages(model, scaled(2)).items()}
+
+
+def test_a_value_that_is_not_finite_fails_or_skips_the_step_on_all_ranks():
+    for rank, result in enumerate(outcomes(4, with_nan, False)):
+        assert result[1] == "NonFiniteError" and "'big'" in result[2] and "rank 2" in result[2], result
+    oracle = steps_without(1)
+    for found in ranks(4, with_nan, True):
+        for name, mean in found.items():
+            torch.testing.assert_close(mean, oracle[name], rtol=1e-6, atol=1e-7)
+
+
+def steps_without(skipped):
+    """The averages of step 2 if a step changed no residual."""
+    columns = {(name, start): Column("topk:ratio=0.1", f"{name}") for name, start in (("big", 0), ("big", 6400), ("small", 0))}
+    for step in range(3):
+        if step == skipped:
+            continue
+        means = {}
+        for name, shape in SHAPES.items():
+            nodes = [(gradients(2 * node, step)[name] + gradients(2 * node + 1, step)[name]).flatten() / 2 for node in (0, 1)]
+            if name not in ("big", "small"):
+                means[name] = ((nodes[0] + nodes[1]) / 2).view(shape)
+                continue
+            cut = [(0, 6400), (6400, 12800)] if name == "big" else [(0, 600)]
+            parts = [columns[name, start].average([one[start:stop] for one in nodes], step) for start, stop in cut]
+            means[name] = torch.cat(parts).view(shape)
+    return means
+
+
+def lost(rank, size, culprit, ends):
+    model, handle = given("eden", nodes=2, deadline=3.0)
+    for step in (0, 1):
+        # In the second step, DistributedDataParallel itself connects ranks to form its buckets.
+        averages(model, gradients(rank, step))
+    if rank == culprit:
+        if ends:
+            os._exit(0)
+        time.sleep(12)
+    averages(model, gradients(rank, 2))
+
+
+@pytest.mark.parametrize("culprit, ends, error", [(3, True, "PeerLostError"), (1, False, "DeadlineError")])
+def test_a_lost_rank_is_named_on_all_ranks(culprit, ends, error):
+    for rank, result in enumerate(outcomes(4, lost, culprit, ends)):
+        if rank != culprit:
+            assert result[1] == error and f"rank {culprit}" in result[2] and f"node {culprit // 2}" in result[2], result
+
+
+def low_rank(rank, size):
+    model, handle = build("powersgd:rank=2", nodes=2)
+    losses = train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(20))
+    return flat(model), losses, [(one.name, one.elements) for one in handle.describe().tensors if one.compressor.startswith("powersgd")]
+
+
+def test_low_rank_methods_get_whole_matrices():
+    found = ranks(4, low_rank)
+    for parameters, losses, _ in found:
+        assert (parameters == found[0][0]).all() and numpy.mean(losses[-5:]) < 0.6 * losses[0]
+    first, second = (sorted(found[at][2] + found[at + 1][2]) for at in (0, 2))
+    assert first == second == [("first.weight", 64 * 96), ("second.weight", 96 * 10)]
+
+
+def test_nodes_are_those_of_torchrun_or_of_hosts():
+    def of(hosts, nodes=(None,) * 6, given="auto", **changes):
+        local = {node: nodes.count(node) for node in nodes}
+        facts = [
+            {"given": given, "count": None, "error": "", "host": host, "node": node, "local": None if node is None else local[node], **changes}
+            for host, node in zip(hosts, nodes)
+        ]
+        return _nodes.agreed(facts)
+
+    assert of("aabb")[0] == of("aaaa", (0, 0, 1, 1))[0] == _nodes.Nodes(2, 2)
+    assert of("aabbcc")[0].of_column(1) == [1, 3, 5] and of("aabbcc")[0].of_node(2) == [4, 5]
+    assert of("aaaa") == (None, "all ranks are on one node") and of("abcd") == (None, "every node has one rank")
+    for hosts, nodes, says in [
+        ("aaab", (None,) * 4, "different numbers of ranks"),
+        ("abab", (None,) * 4, "do not follow each other"),
+        ("aabb", (0, 0, 0, 0), "its host is b"),
+        ("aaaa", (0, 1, 0, 1), "do not follow each other"),
+    ]:
+        with pytest.raises(gradwire.ConfigError, match=says):
+            of(hosts, nodes)
+
+
+def refused(rank, size):
+    mesh = torch.distributed.device_mesh.init_device_mesh
+    wrong_order = torch.distributed.device_mesh.DeviceMesh("cpu", torch.tensor([[0, 2], [1, 3]]))
+    model = DistributedDataParallel(Given())
+    groups = torch.distributed.distributed_c10d._world.pg_map
+    before, messages = len(groups), []
+    for options in [
+        {"nodes": 3},
+        {"nodes": True},
+        {"nodes": "two"},
+        {"nodes": mesh("cpu", (4,))},
+        {"nodes": wrong_order},
+        {"nodes": 2 if rank else 1},
+        {"nodes": 2, "seed": rank},
+        {"nodes": 2, "compressor": object()},
+        {"nodes": 2, "exchange": "all-reduce"},
+        {"nodes": 2, "inside": "fp8"},
+        {"inside": "bf16"},
+    ]:
+        try:
+            gradwire.torch.register(model, **options)
+            messages.append("accepted")
+        except gradwire.ConfigError as error:
+            messages.append(str(error))
+    layer = nn.Linear(128, 128)
+    momentum = torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
+    for options in ({"compressor": "topk"}, {"lighthouse": "http://localhost:1"}):
+        with pytest.raises(gradwire.ConfigError, match="mask=False|remove nodes"):
+            gradwire.torch.LocalSteps(layer, momentum, nodes=2, **options)
+    assert len(groups) == before
+    flat_handle = gradwire.torch.register(model, "eden", nodes=4)
+    averages(model, gradients(rank, 0))
+    whole = DistributedDataParallel(Given())
+    two = gradwire.torch.register(whole, "eden", nodes=mesh("cpu", (2, 2)))
+    averages(whole, gradients(rank, 0))
+    return messages, str(flat_handle.describe()), str(two.describe())
+
+
+def test_nodes_that_do_not_fit_are_refused_on_all_ranks():
+    found = ranks(4, refused)
+    says = ["divides 4", "number of nodes", "'auto'", "not 2", "another order", "differs between ranks", "seed differs", "compress", "all-gather", "'bf16'", "give nodes"]
+    for messages, one_level, two_levels in found:
+        for message, text in zip(messages, says):
+            assert text in message, (text, message)
+        assert len(messages) == len(says)
+        assert "one level, because every node has one rank" in one_level and "2 nodes of 2 ranks" in two_levels
+
+
+def test_local_steps_average_changes_over_two_levels():
+    options = {"every": 3, "compressor": "none"}
+    plain, two = ranks(4, local, range(9), options), ranks(4, local, range(9), {**options, "nodes": 2})
+    for (expected, *_), (found, *_) in zip(plain, two):
+        numpy.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    options = {"every": 3, "compressor": "3lc", "nodes": 2}
+    whole, first = ranks(4, local, range(12), options), ranks(4, local, range(7), options)
+    again = ranks(4, local, range(7, 12), options, "sgd", [one[2] for one in first])
+    for (expected, losses, _, stats), (found, *_) in zip(whole, again):
+        assert (found == expected).all() and (expected == whole[0][0]).all() and losses[-1] < 0.7 * losses[0]
+        assert stats["inside_bytes_up"] > 0
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
+def test_kernels_compress_slices_as_the_host_does():
+    found, oracle = ranks(4, run, 2, ["int8"], {"device": "gpu"}), expected("int8", 2, 3)
+    for of_rank in found:
+        for step, means in enumerate(of_rank["int8"][0]):
+            assert all(torch.equal(mean, oracle[step][name]) for name, mean in means.items())
+        assert "compressed on the GPU" in of_rank["int8"][2]
