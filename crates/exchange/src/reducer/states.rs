@@ -115,12 +115,7 @@ impl Reducer {
     }
 
     /// Restores checked states of `workers` ranks.
-    fn restore_saved(
-        &mut self,
-        ranks: &[u64],
-        mut states: Vec<State>,
-        joined: bool,
-    ) -> Result<()> {
+    fn restore_saved(&mut self, ranks: &[u64], mut states: Vec<State>, joined: bool) -> Result<()> {
         let first = &states[0];
         let workers = first.number("workers")? as usize;
         let (rank, size) = (self.transport.rank(), self.transport.size());
