@@ -104,6 +104,8 @@ impl Comparison<'_> {
         let candidate = Candidate::new(method.spec.clone());
         let group = plan.group(&self.simulation.topology);
         let error = method.error_of_mean(plan, group);
+        // Residuals are those of one rank; other errors are the mean's.
+        let doubted = if method.spec.feedback().is_some() { method.error } else { error };
         let pays = |bits_per_second, gift: f64| {
             let link = Link { bits_per_second, ..self.links[0] };
             plain(link) > (1.0 + MARGIN) * (seconds(link) - gift)
@@ -120,7 +122,7 @@ impl Comparison<'_> {
             bytes_up,
             codec: self.simulation.codec_seconds(method, plan),
             error: (every == 1).then_some(error),
-            doubt: candidate.doubt(self.optimizer, error).map(str::to_owned),
+            doubt: candidate.doubt(self.optimizer, doubted).map(str::to_owned),
             on_links: on_links.collect(),
             crossover: crossover.likely,
             crossover_range: [crossover.least, crossover.most],

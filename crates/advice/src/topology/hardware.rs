@@ -5,7 +5,7 @@
 pub struct Hardware {
     /// Its name.
     pub name: &'static str,
-    /// The time of a kernel's elements divided by that on an H200. Kernels are limited by memory, so
+    /// The time of a kernel's elements divided by their time on an H200. Memory limits kernels, so
     /// this is the ratio of the bandwidths of memory. Launches take the same time.
     pub slower: f64,
     /// Bytes per second of a copy between GPU and main memory, in each direction.

@@ -30,8 +30,8 @@ pub(crate) struct Kernels {
     pub(crate) add: Kernel,
 }
 
-/// Kernels on an H200, `results/gpu/h200.json`: µs of 2²⁰ elements and GB/s of 250 million elements,
-/// compressing and adding.
+/// Kernels on an H200, `results/gpu/h200.json`: µs of 2²⁰ elements and GB/s of 250 million
+/// elements, compressing and adding.
 const H200: [(&str, [f64; 4]); 13] = [
     ("fp16", [156.0, 1227.0, 58.0, 1261.0]),
     ("bf16", [161.0, 1340.0, 54.0, 1431.0]),
@@ -68,8 +68,8 @@ const ZEN5: [(&str, [f64; 2]); 14] = [
 ];
 
 /// The measured kernels of a compressor: those of its parameters, otherwise those of the same
-/// compressor with other parameters. `int4` has not been measured: with the transform it is taken to
-/// be as fast as `eden:bits=4`, without it as `int8`.
+/// compressor with other parameters. `int4` has not been measured: with the transform it is assumed
+/// to be as fast as `eden:bits=4`, without it as `int8`.
 pub(crate) fn kernels(spec: &Spec) -> Option<Kernels> {
     let text = spec.clone().with_every(1).to_string();
     let stand_in = match (spec.entry().id, text.contains("hadamard=on")) {

@@ -24,9 +24,9 @@
 //! | | last, gather inside | 4·d·(k − 1)/k | 0 | ⌈log₂ k⌉ inside |
 //! | sites | each rank its shard | 0 | k columns of d/k elements, N ranks each | as above |
 //!
-//! The framework's collectives (NCCL) get the benefit of the doubt, because they are what compression
-//! is compared with: an all-reduce reduces inside a node before anything leaves the node, gathers
-//! send along a ring, and both wait as a tree does. The host transport sends each message to each
+//! The framework's collectives (NCCL) get the benefit of the doubt, because compression is compared
+//! with them: an all-reduce reduces inside a node before anything leaves the node, gathers send
+//! along a ring, and both wait as a tree does. The host transport sends each message to each
 //! receiver; so does an all-to-all of the device transport. So a flat scatter-reduce of the host
 //! transport sends 2·k·b(d)·(N − 1)/N through the link of a node, and two levels send 1/k of it.
 //! With k = 1 both are flat, and a worker's bytes are those of `docs/exchanges.md`. Messages to

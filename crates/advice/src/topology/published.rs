@@ -65,8 +65,8 @@ fn cgx() -> Result<Published> {
     let at: Vec<_> = at.collect();
     Ok(Published {
         work: "CGX (Markov et al. 2022, arXiv 2111.08617), 4 bits in buckets of 1024, 8 RTX 3090",
-        figure: "1.6 × NCCL with Transformer-XL (the author's page of the project), up to 2 × and up to 90 % of ideal \
-                 scaling (the benchmarks of pytorch-cgx), up to 3 × (the paper's abstract)",
+        figure: "1.6 × NCCL with Transformer-XL (ilmarkov.github.io/projects/CGX), up to 2 × and up to 90 % of ideal \
+                 scaling (pytorch-cgx.github.io/benchmarks), up to 3 × (the paper's abstract)",
         simulated: format!("`int4:block=1024,ef=off`: {}", at.join(", ")),
         difference: "The gain follows from the speed of the bus, which is assumed here: 2 × and 90 % mean that NCCL \
                      reached 45 %, as at little more than 5 GB/s. That compression costs a tenth of the step is the only \
@@ -87,7 +87,7 @@ fn loong_forge() -> Result<Published> {
     let [before, after] = [(&halves, Plan::PLAIN), (&eight, TWO_SHOT)]
         .map(|(method, plan)| simulation.step_seconds(method, &plan));
     Ok(Published {
-        work: "LoongForge PR 223 (2026), 8-bit floats by all-to-all and all-gather, 8 GPUs without NVLink",
+        work: "LoongForge PR 223 (2026, github.com/baidu-baige/LoongForge/pull/223), 8-bit floats by all-to-all and all-gather, 8 GPUs without NVLink",
         figure: "the bf16 all-reduce takes 557 ms of a step whose backward pass takes 336 ms; 0.508 of its bytes",
         simulated: format!(
             "`int8` by scatter-reduce instead of bf16, {:.2} billion parameters at 10 GB/s: {bytes:.3} of the bytes, \

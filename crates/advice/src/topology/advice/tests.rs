@@ -25,7 +25,7 @@ fn advice(sharded: bool, specs: &[&str]) -> TopologyAdvice {
 
 #[test]
 fn slow_links_between_nodes_call_for_two_levels_and_fast_ones_for_none() {
-    let found = advice(false, &["bf16", "int8", "eden", "3lc"]);
+    let found = advice(false, &["bf16", "int8", "eden", "3lc", "efsignsgd"]);
     let best = found.advice.recommended[0].unwrap();
     assert_eq!(found.advice.predictions[best].spec, "eden");
     assert_eq!(found.plans[best].levels, Levels::Two);
@@ -43,7 +43,7 @@ fn slow_links_between_nodes_call_for_two_levels_and_fast_ones_for_none() {
     let call = "register(model, \"eden\", exchange=\"scatter-reduce\", transport=";
     assert!(text.contains(call) && text.contains("nodes=16)"), "{text}");
     assert!(text.contains("At 100000 Gbit/s: do not compress"), "{text}");
-    assert!(text.contains("\n- 3lc: late residuals"), "{text}");
+    assert!(text.contains("\n- 3lc, efsignsgd: late residuals"), "{text}");
 }
 
 #[test]

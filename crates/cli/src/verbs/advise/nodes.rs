@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use clap::{Args, ValueEnum};
 use gradwire::Spec;
 use gradwire_advice::topology::{
-    BUCKET, Comparison, Hardware, Method, PCIE, Picture, Simulation, Topology, TopologyAdvice,
-    advise_topology, model, published,
+    BUCKET, Comparison, Hardware, Method, PCIE, Picture, SITES, Simulation, Topology,
+    TopologyAdvice, advise_topology, model, published,
 };
 use gradwire_advice::{OptimizerFamily, Recording, parse_link};
 use gradwire_exchange::Link;
@@ -33,7 +33,8 @@ pub(super) struct Nodes {
     /// Each machine's link to the others, which its ranks share; repeat it for several
     #[arg(long, value_name = "LINK", value_parser = parse_link, requires = "nodes", conflicts_with = "links")]
     between: Vec<Link>,
-    /// Number of parameters of the model, such as 1.3e9, in place of files with gradients
+    /// Number of parameters of the model, such as 1.3e9, in place of files with gradients: in
+    /// buckets of 25 MiB of float32, with --sites of 1 GB
     #[arg(long, value_name = "N", value_parser = parameters, requires = "nodes", conflicts_with = "gradients")]
     parameters: Option<usize>,
     /// The GPU. Kernels were measured on an H200; on others they are as much slower as their memory
@@ -115,7 +116,10 @@ impl Nodes {
     pub(super) fn model(&self, step: f64, backward: f64) -> Option<Recording<'static>> {
         match self.preset {
             Some(Preset::Pcie) => Some(PCIE.recording()),
-            None => self.parameters.map(|parameters| model(parameters, BUCKET, step, backward)),
+            None => {
+                let bucket = if self.sites { SITES.bucket } else { BUCKET };
+                self.parameters.map(|parameters| model(parameters, bucket, step, backward))
+            }
         }
     }
 

@@ -45,8 +45,8 @@ const AXES: [Axis; 3] = [
     },
 ];
 
-/// For each kind a chart of its compressors over bandwidth, and for nodes a map of the gain by ranks
-/// and bandwidth.
+/// For each kind a chart of its compressors over bandwidth, and for nodes a map of the gain by
+/// ranks and bandwidth.
 pub(super) fn charts(simulated: &[Simulated]) -> Charts {
     let mut charts = Charts::new();
     for (one, axis) in simulated.iter().zip(AXES) {

@@ -1,8 +1,8 @@
 //! Simulated steps of clusters of 2 to 10 000 ranks: which exchange and which compressor, and where
 //! no compression wins.
 //!
-//! The simulation is [`gradwire_advice::topology`]. Its speeds are measured, its machines, links and
-//! models are stated; the page lists them. Nothing is random, so a repetition gives the same page.
+//! The simulation is [`gradwire_advice::topology`]. Its speeds are measured, its machines, links
+//! and models are stated; the page lists them. A repetition gives the same page.
 
 mod assumptions;
 mod cell;
