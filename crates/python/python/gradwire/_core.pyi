@@ -67,6 +67,8 @@ class Reducer:
     deadline: float
     stages: List[Tuple[int, int]]
     votes: bool
+    # Of the tensors, in the order of the model.
+    names: List[str]
     nonfinite_remedy: str
     # Whether this process was forked from the reducer's, and so lacks its thread and connections.
     forked: bool
@@ -86,6 +88,7 @@ class Reducer:
         deadline: float,
         steps: Optional[int],
         threads: int,
+        rows: Optional[Sequence[Tuple[int, int]]] = None,
     ) -> None: ...
     def tensor_group(self, names: Sequence[str]) -> int: ...
     def average(

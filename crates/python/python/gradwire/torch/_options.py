@@ -75,8 +75,11 @@ class Options:
         if self.exchange in _FOR_SHARDS:
             raise _core.ConfigError(f"{self.exchange} is for models that fully_shard has sharded, not for replicas; {remedy}")
 
-    def reducer(self, named: Iterable[Named], channel: Channel) -> _core.Reducer:
-        """Creates a reducer for some parameters over the ranks of a channel."""
+    def reducer(
+        self, named: Iterable[Named], channel: Channel, rows: Optional[Sequence[Tuple[int, int]]] = None
+    ) -> _core.Reducer:
+        """Creates a reducer for some parameters over the ranks of a channel. ``rows`` are the first
+        row and the end of the rows of each that the ranks have, if they have no whole ones."""
         self.check()
         created = _core.Reducer(
             channel,
@@ -92,6 +95,7 @@ class Options:
             deadline=seconds_of(self.deadline),
             steps=self.total_steps,
             threads=self.threads,
+            rows=rows,
         )
         _exit.watch(created)
         return created
