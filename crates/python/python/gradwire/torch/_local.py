@@ -241,7 +241,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
                 check_same(replica.reducer, model)
                 replica.site.check_shards(replica.reducer)
                 broadcast(groups, replica.tensors())
-                replica.site.broadcast(replica.buffers.tensors())
+            replica.site.broadcast(replica.buffers.tensors())
         except BaseException:
             self.close()
             raise
