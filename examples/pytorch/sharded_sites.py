@@ -8,6 +8,7 @@ of eight GPUs each, ranks 0 to 7 are the first site.
 """
 
 import argparse
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -24,7 +25,7 @@ EVERY = 10
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sites", type=int, default=2)
-    parser.add_argument("--folder", default="checkpoints", help="where checkpoints are")
+    parser.add_argument("--folder", type=Path, default="checkpoints", help="where checkpoints are")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
     options = parser.parse_args()
@@ -42,8 +43,10 @@ def main():
 
     # After a round all sites have the same parameters, so the checkpoint needs the model once.
     if options.resume:
+        # The metadata is written last.
+        last = max(int(one.parent.name) for one in options.folder.glob("*/.metadata"))
         state = {"model": model.state_dict(), "steps": steps.state_dict()}
-        dcp.load(state, checkpoint_id=options.folder)
+        dcp.load(state, checkpoint_id=options.folder / str(last))
         model.load_state_dict(state["model"])
         steps.load_state_dict(state["steps"])
     while steps.completed_steps < options.steps:
@@ -52,7 +55,8 @@ def main():
         loss.backward()
         steps.step()
         if steps.completed_steps % (5 * EVERY) == 0:
-            dcp.save({"model": model.state_dict(), "steps": steps.state_dict()}, checkpoint_id=options.folder)
+            folder = options.folder / str(steps.completed_steps)
+            dcp.save({"model": model.state_dict(), "steps": steps.state_dict()}, checkpoint_id=folder)
 
     x, labels = task.batch(99, 0, 1000)
     with torch.no_grad():
