@@ -69,8 +69,8 @@ def run(rank, size, store, seed, steps, results):
 
 
 def measure(size, seed, steps):
-    """For each rank, in order: its test loss, the bytes that it sent in the last round, the expected
-    bytes of its message, and its number of parameters."""
+    """For each rank, in order: its test loss, the bytes that it sent in the last round, the
+    expected bytes of its message, and its number of parameters."""
     results = multiprocessing.get_context("spawn").SimpleQueue()
     with tempfile.TemporaryDirectory() as folder:
         arguments = size, os.path.join(folder, "store"), seed, steps, results

@@ -45,7 +45,11 @@ impl Tensor {
     /// If the tensor has no dimension, is itself a part, or does not have these rows.
     pub fn rows(&self, rows: Range<usize>) -> Self {
         assert!(self.part_of.is_none(), "'{}' is a part of a tensor", self.name);
-        assert!(rows.start <= rows.end && rows.end <= self.shape[0], "'{}' has no rows {rows:?}", self.name);
+        assert!(
+            rows.start <= rows.end && rows.end <= self.shape[0],
+            "'{}' has no rows {rows:?}",
+            self.name
+        );
         if rows.len() == self.shape[0] {
             return self.clone();
         }

@@ -166,7 +166,8 @@ mod tests {
     #[test]
     fn rows_are_sent_as_their_tensor() {
         let mut policy = policy("3lc");
-        policy.rules = ["fc.weight -> topk", ">=1000 -> sbc"].map(|rule| rule.parse().unwrap()).to_vec();
+        policy.rules =
+            ["fc.weight -> topk", ">=1000 -> sbc"].map(|rule| rule.parse().unwrap()).to_vec();
         policy.raw_names = vec!["norm".to_owned()];
         let cut = |name: &str, shape: &[usize]| Tensor::new(name, shape).rows(0..1);
         let sent = |tensor: &Tensor| policy.push_of(tensor).first.to_string();
@@ -174,7 +175,9 @@ mod tests {
         assert!(few.elements() < policy.raw_below && sent(&few) == "3lc");
         assert_eq!(sent(&cut("fc.weight", &[16, 16])), "topk");
         assert!(sent(&cut("large", &[1000, 10])).starts_with("sbc"));
-        assert!(policy.is_raw(&cut("norm1.scale", &[30, 30])) && policy.is_raw(&cut("small", &[9, 9])));
+        assert!(
+            policy.is_raw(&cut("norm1.scale", &[30, 30])) && policy.is_raw(&cut("small", &[9, 9]))
+        );
         policy.check(&[few, cut("fc.weight", &[16, 16]), cut("norm", &[4])]).unwrap();
     }
 

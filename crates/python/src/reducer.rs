@@ -103,12 +103,12 @@ impl ReducerHandle {
         let mut tensors: Vec<_> =
             tensors.into_iter().map(|(name, shape)| Tensor::new(name, &shape)).collect();
         if let Some(rows) = rows {
-            tensors = tensors.iter().zip(rows).map(|(one, (first, end))| one.rows(first..end)).collect();
+            tensors =
+                tensors.iter().zip(rows).map(|(one, (first, end))| one.rows(first..end)).collect();
         }
         let names = tensors.iter().map(|tensor| tensor.name().to_owned()).collect();
         let on_non_finite = if skip { OnNonFinite::Skip } else { OnNonFinite::Refuse };
-        let config =
-            ReducerConfig { exchange, policy, tensors, seed, on_non_finite };
+        let config = ReducerConfig { exchange, policy, tensors, seed, on_non_finite };
         let spec = config.policy.push.to_string();
         let stages = config.policy.push.stages();
         let stages = stages.map(|(first, spec)| (first, spec.every())).collect();

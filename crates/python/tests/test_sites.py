@@ -19,6 +19,7 @@ from device import DEVICE
 from gradwire._arrays import buffer, keeping
 from gradwire.torch._channel import connect
 from gradwire.torch._options import Options
+from gradwire.torch._rows import Rows, cut
 from models import Net, data
 from world import outcomes, ranks
 
@@ -34,6 +35,31 @@ class Uneven(Net):
 
     def forward(self, x):
         return self.second(self.scale * torch.relu(self.norm(self.first(x)) + self.offset))
+
+
+def test_rows_are_those_that_fsdp_gives_a_rank():
+    for shape, dtype, arguments, expected in [
+        # Parameter; dimension, shard and number of shards; whole shape and rows.
+        ((5, 3), torch.float32, (0, 1, 3), ((5, 3), 2, 4)),
+        ((5, 3), torch.float32, (0, 2, 3), ((5, 3), 4, 5)),
+        ((1,), torch.float32, (0, 1, 2), ((1,), 1, 1)),
+        # Shards of columns are stacked.
+        ((4, 6), torch.float32, (1, 2, 3), ((12, 2), 8, 12)),
+        # Complex numbers are pairs of reals.
+        ((5,), torch.complex64, (0, 1, 2), ((10,), 6, 10)),
+        ((5, 3), torch.complex64, (0, 1, 2), ((5, 6), 3, 5)),
+    ]:
+        rows = Rows.of(torch.empty(shape, dtype=dtype), *arguments)
+        assert (rows.shape, rows.first, rows.end) == expected
+
+
+def test_rows_are_cut_from_pieces():
+    whole = torch.arange(15.0).view(5, 3)
+    pieces = [{"start": 9, "values": whole[3:].flatten()}, {"start": 0, "values": whole[:3].flatten()}]
+    assert torch.equal(cut(pieces, Rows((5, 3), 1, 4), torch.empty(3, 3), "w"), whole[1:4])
+    assert cut(pieces, Rows((5, 3), 5, 5), torch.empty(0, 3), "w").shape == (0, 3)
+    with pytest.raises(gradwire.StateError, match="lacks rows of 'w'"):
+        cut(pieces[1:], Rows((5, 3), 1, 4), torch.empty(3, 3), "w")
 
 
 def mesh_of(sites, size):
@@ -74,7 +100,7 @@ def whole(model):
 NESTEROV = gradwire.torch.Nesterov(lr=0.7, momentum=0.5)
 CASES = [
     {"every": 3, "outer": NESTEROV, "median_clip": True},
-    {"every": 4, "fragments": 2, "fragment_sync_delay": 1},
+    {"every": 4, "fragments": 2, "fragment_sync_delay": 1, "common_device": "model"},
 ]
 
 
@@ -190,12 +216,17 @@ def resumed(rank, size, folder, sites, resume):
         state = state_of(model, steps, site)
         dcp.load(state, checkpoint_id=folder)
         model.load_state_dict(state["model"][f"site{site}"])
+        with pytest.raises(gradwire.StateError, match="'round'" if rank == 3 else "cannot load|rank 3, which has another"):
+            steps.load_state_dict({key: one for key, one in state["gradwire"].items() if rank < 3 or key != "round"})
         steps.load_state_dict(state["gradwire"])
     elif resume == "other":
         state = {"model": {"site0": model.state_dict()}}
         dcp.load(state, checkpoint_id=folder)
         model.load_state_dict(state["model"]["site0"])
-        steps.load_state_dict(gradwire.torch.read_checkpoint(folder))
+        saved = gradwire.torch.read_checkpoint(folder)
+        with pytest.raises(gradwire.StateError, match="the state of shard 1 of site 0 is missing"):
+            steps.load_state_dict({**saved, "shard": {key: one for key, one in saved["shard"].items() if key != "rank1"}})
+        steps.load_state_dict(saved)
     else:
         train(model, steps, site, range(6), (part, size // sites))
         # A fragment's mean is under way.
@@ -251,7 +282,7 @@ def test_a_distributed_checkpoint_resumes_on_other_numbers_of_sites_and_shards(t
         for at, site in enumerate(kept):
             for (kind, name), values in site.items():
                 if kind != "residual":
-                    # Of the common parameters all sites have the same; of the local moments their own.
+                    # All sites have the same common parameters, and their own moments.
                     assert (values == by_site[at % 2][kind, name]).all(), (sites, kind, name)
         for name in ("first.weight", "second.weight"):
             mean = lambda states: sum(one.get(("residual", name), 0) for one in states) / len(states)

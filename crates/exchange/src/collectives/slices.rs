@@ -241,7 +241,8 @@ mod tests {
     #[test]
     fn slices_of_rows_are_named_after_their_elements_in_the_whole_tensor() {
         let rows = Tensor::new("big", &[100, 100]).rows(50..100);
-        let names = cut_model(&[rows], 2).into_iter().flatten().map(|slice| slice.tensor.name().to_owned());
+        let names =
+            cut_model(&[rows], 2).into_iter().flatten().map(|slice| slice.tensor.name().to_owned());
         assert_eq!(names.collect::<Vec<_>>(), ["big[5000..7500]", "big[7500..10000]"]);
     }
 

@@ -288,11 +288,16 @@ mod tests {
         for (rank, rows) in [(0, 0..13), (0, 13..20), (1, 0..13), (1, 13..20)] {
             let mut saving = reducer_of(whole.rows(rows.clone()), rank, 2);
             let values = (60 * rows.start..60 * rows.end).map(|at| (at + 5000 * rank) as f32);
-            saving.set_array(whole.rows(rows).name(), Kept::Residual, Some(values.collect())).unwrap();
+            saving
+                .set_array(whole.rows(rows).name(), Kept::Residual, Some(values.collect()))
+                .unwrap();
             states.push(saving.save());
         }
-        let values = |reducer: &Reducer, name: &str| reducer.array(name, Kept::Residual).map(<[f32]>::to_vec);
-        let expected = |range: Range<usize>, of: fn(usize) -> f32| Some(range.map(of).collect::<Vec<_>>());
+        let values = |reducer: &Reducer, name: &str| {
+            reducer.array(name, Kept::Residual).map(<[f32]>::to_vec)
+        };
+        let expected =
+            |range: Range<usize>, of: fn(usize) -> f32| Some(range.map(of).collect::<Vec<_>>());
         // The same rows, on the same and on another number of sites.
         let same = restored(0..13, 1, 2, &states[2..3]).unwrap();
         assert_eq!(values(&same, "t[0..780]"), expected(0..780, |at| (at + 5000) as f32));

@@ -15,9 +15,9 @@ def read_checkpoint(checkpoint_id: Union[str, os.PathLike[str]], name: str = "gr
 
     ``dcp.load`` gives each rank the state that it saved. After a change of the number of ranks,
     each rank needs the states of all old ranks. For ``LocalSteps`` of a model that ``fully_shard``
-    has sharded, these are the rows of all ranks of all sites, which every rank reads into main
-    memory: common parameters, outer and local optimizer states and residuals. ``name`` is the key under which
-    ``handle.state_dict()`` was saved. All ranks must call it at the same time.
+    has sharded, these have the rows of all ranks of all sites, which every rank reads into main
+    memory: common parameters, states of optimizers, and residuals. ``name`` is the key under which
+    ``state_dict()`` was saved. All ranks must call it at the same time.
 
     Raises ``StateError`` if there is no checkpoint with such a state.
     """

@@ -112,8 +112,8 @@ class LocalSteps(Exchanging, OptimizerProxy):
             mixed with the worker's own, as in Streaming DiLoCo (Douillard et al. 2025). Default: 0
         fragment_update_alpha: the weight of the worker's own parameters in this mixture, from 0,
             below 1. Default: 0.5 with a delay
-        common_device: where the common parameters and the state of ``outer`` are. ``"cpu"``: in main
-            memory. ``"model"``: on the device of the model. Default: ``"cpu"``
+        common_device: where the common parameters and the state of ``outer`` are. ``"cpu"``: main
+            memory. ``"model"``: the device of the model. Default: ``"cpu"``
         process_group: the ranks, as a process group or a mesh of one dimension. For a sharded
             model, the ranks that hold the same shard. Default: all
         min_workers: with ``lighthouse`` the fewest workers of a round, from 1. Default: 1
@@ -241,7 +241,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
                 check_same(replica.reducer, model)
                 replica.site.check_shards(replica.reducer)
                 broadcast(groups, replica.tensors())
-            replica.site.broadcast(replica.buffers.tensors())
+            replica.site.broadcast(replica.copies())
         except BaseException:
             self.close()
             raise

@@ -107,6 +107,10 @@ class Replica:
         """All tensors of the model."""
         return [*self._parameters, *(own_part(parameter) for _, parameter in self._frozen), *self.buffers.tensors()]
 
+    def copies(self) -> List[torch.Tensor]:
+        """The tensors of which each rank of the site has a copy."""
+        return [*(parameter for _, parameter in self._frozen if own_part(parameter) is parameter), *self.buffers.tensors()]
+
     def connect(self, channel: Channel) -> _core.Reducer:
         """Averages over the channel's ranks from now on, with an empty residual; returns the
         reducer."""

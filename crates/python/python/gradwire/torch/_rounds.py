@@ -148,10 +148,14 @@ class Rounds:
         if self._pending is not None:
             self._finish()
         self.gathering.start()
-        plan = Plan(self._replica.step, tuple(fragments), delayed)
+        self._carry_out(partial(self._plan, Plan(self._replica.step, tuple(fragments), delayed)))
+
+    def _plan(self, plan: Plan) -> Plan:
+        """The common plan of all ranks, given this rank's."""
         self._joining.notify()
-        agrees = not delayed or self._joining.active or self._compares(plan)
-        self._carry_out(partial(self._agree, plan) if agrees else lambda: plan)
+        if plan.delayed and not self._joining.active and not self._compares(plan):
+            return plan
+        return self._agree(plan)
 
     def _compares(self, plan: Optional[Plan]) -> bool:
         """Whether ranks compare their buffers in this exchange. A rank that follows others does not

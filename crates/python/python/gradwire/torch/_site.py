@@ -146,10 +146,10 @@ class ShardedSite(Site):
 
     def _exchange(self, message: bytes) -> List[bytes]:
         told = self._reducer.gather(0, message)
+        # This rank may end now, and the others must have its message.
+        self._reducer.wait()
         for rank, one in zip(self._ranks, told):
             if one.startswith(_ERROR):
-                # This rank may end now, and the others must have its message.
-                self._reducer.wait()
                 raise _failed(rank, one)
         return [one[1:] for one in told]
 
