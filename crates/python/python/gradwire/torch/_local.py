@@ -122,7 +122,8 @@ class LocalSteps(Exchanging, OptimizerProxy):
             ``min_workers``. A worker that is created while the others train waits for the end of
             their round. It continues from their parameters and optimizer state with an empty
             residual; ``completed_steps`` tells its position in the run. It cannot be combined with
-            fragments, ``process_group`` and sharded models. Default: ``None``, a lost rank ends the run
+            fragments, ``process_group`` and sharded models. Default: ``None``, a lost rank ends the
+            run
         rules: other compressors for some tensors, as in ``register``. Default: none
         exchange: ``"all-gather"``, ``"scatter-reduce"``, ``"all-reduce"`` or ``"auto"``. Default:
             ``"auto"``
