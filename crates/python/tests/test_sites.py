@@ -393,7 +393,7 @@ REFUSED = {
     "all": "process_group are the ranks that hold the same shard",
     "ignored": "'first.bias' is not sharded, as a parameter in ignored_params",
     "tensor parallel": "'first.weight' is a DTensor",
-    "lighthouse": "with lighthouse, each worker has a whole model",
+    "lighthouse": "there is no lighthouse at 'http://localhost:1'",
     "columns": "and other rows of 'first.weight'; shard the model in the same way",
     "alone": "the ranks of this site have different places in process_group: rank ",
     "differs": "every differs between ranks: 3; 4",

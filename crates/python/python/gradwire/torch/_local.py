@@ -14,6 +14,7 @@ from .. import _core
 from . import _local_optimizer, _site
 from ._channel import connect, release
 from ._copyable import broadcast
+from ._deadlines import SURVIVOR_DEADLINES
 from ._elastic import Elastic
 from ._exchanging import Exchanging
 from ._forms import check_same, fingerprint
@@ -31,6 +32,7 @@ from ._options import Options, Rules, compare, seconds_of
 from ._outer import Outer, settings_of
 from ._replica import Replica
 from ._rounds import Rounds, lengths_of
+from ._site_membership import SiteMembership
 from ._site_states import SiteStates
 from ._states import State
 from ._tensors import Named, trainable
@@ -122,8 +124,9 @@ class LocalSteps(Exchanging, OptimizerProxy):
             ``min_workers``. A worker that is created while the others train waits for the end of
             their round. It continues from their parameters and optimizer state with an empty
             residual; ``completed_steps`` tells its position in the run. It cannot be combined with
-            fragments, ``process_group`` and sharded models. Default: ``None``, a lost rank ends the
-            run
+            fragments and ``process_group``. If the model is sharded, a worker is a site with all
+            ranks of its ``torch.distributed`` group, which come and go together; it has no
+            ``state_dict``. Default: ``None``, a lost rank ends the run
         rules: other compressors for some tensors, as in ``register``. Default: none
         exchange: ``"all-gather"``, ``"scatter-reduce"``, ``"all-reduce"`` or ``"auto"``. Default:
             ``"auto"``
@@ -193,8 +196,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
             self._join(model, lighthouse, options)
         else:
             self._connect(model, process_group, options)
-        sharded = isinstance(site, _site.ShardedSite)
-        self._states = SiteStates(self._replica, self._rounds) if sharded else LocalStates(self._replica, self._rounds, self._elastic)
+        self._states = (SiteStates if site.is_sharded else LocalStates)(self._replica, self._rounds, self._elastic)
 
     def _build(
         self,
@@ -219,9 +221,11 @@ class LocalSteps(Exchanging, OptimizerProxy):
 
     def _join(self, model: torch.nn.Module, lighthouse: str, options: LocalOptions) -> None:
         """Joins the workers that the lighthouse knows."""
-        deadline = seconds_of(options.deadline)
-        membership = Membership(lighthouse, options.min_workers or 1, deadline)
-        settings = {**options.compared(), "outer": settings_of(self._replica.outer)}
+        deadline, site = seconds_of(options.deadline), self._replica.site
+        arguments = lighthouse, options.min_workers or 1, deadline
+        site.connect(deadline, SURVIVOR_DEADLINES + 1)
+        membership = SiteMembership(site, *arguments) if site.is_sharded else Membership(*arguments)
+        settings = {**options.compared(), "outer": settings_of(self._replica.outer), "shards": site.layout()}
         self._elastic = Elastic(self._replica, membership, fingerprint(model, settings), deadline)
 
     def _connect(self, model: torch.nn.Module, process_group: Optional[Any], options: LocalOptions) -> None:

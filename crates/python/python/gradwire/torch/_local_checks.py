@@ -34,12 +34,7 @@ def check_model(
 def _check_sharded(options: LocalOptions, process_group: Optional[Any]) -> None:
     """Refuses a model that ``fully_shard`` has sharded, if it is not known which ranks hold the
     same shard."""
-    if options.lighthouse is not None:
-        raise _core.ConfigError(
-            "with lighthouse, each worker has a whole model, but fully_shard has sharded this one: workers would have to come and go "
-            "with all ranks of their site at once; remove lighthouse and pass process_group=mesh['sites'], or give every worker a plain model"
-        )
-    if process_group is None:
+    if process_group is None and options.lighthouse is None:
         raise _core.ConfigError(
             "fully_shard has sharded this model, so process_group must be the ranks that hold the same shard in other sites: shard the "
             "model over mesh['shards'] of init_device_mesh(device, (sites, shards), mesh_dim_names=('sites', 'shards')), and pass "

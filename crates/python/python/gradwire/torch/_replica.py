@@ -18,6 +18,7 @@ from ._local_options import LocalOptions
 from ._masking import forget, momenta
 from ._messages import shared
 from ._modes import write
+from ._rows import Rows, pack_optimizer, unpack_optimizer
 from ._site import Site
 from ._staging import Pinned
 from ._tensors import Named, as_reals, own_part, shape_of
@@ -233,11 +234,16 @@ class Replica:
             "outer": self.pack_outer(),
             "base": self.base,
             "round": self.round,
-            "frozen": [parameter.detach().cpu() for _, parameter in self._frozen],
+            "frozen": [own_part(parameter).detach().cpu() for _, parameter in self._frozen],
             "buffers": [tensor.detach().cpu() for tensor in self.buffers.tensors()],
             # Before the first step, workers keep their own optimizers' settings.
-            "optimizer": self.optimizer.state_dict() if self.step else None,
+            "optimizer": pack_optimizer(self.optimizer.state_dict(), *self.of_optimizer()) if self.step else None,
         }
+
+    def of_optimizer(self) -> Tuple[List[torch.Tensor], List[Optional[Rows]]]:
+        """The parameters of the local optimizer, with the rows of those that are sharded."""
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        return parameters, list(map(self.site.rows, parameters))
 
     def pack_outer(self) -> Optional[Dict[str, Any]]:
         """The kind of the outer optimizer, and a copy of its state."""
@@ -257,6 +263,7 @@ class Replica:
         A ``new`` replica also adopts frozen parameters, buffers and optimizer state. Others keep
         their own, except buffers that rounds make equal.
         """
+        self.site.reshard()
         self.common.copy_(packed["common"])
         self.load_outer(packed["outer"])
         self.step = self.base = packed["base"]
@@ -269,9 +276,9 @@ class Replica:
                 write(tensor, values)
         if new:
             for (_, parameter), values in zip(self._frozen, packed["frozen"]):
-                write(parameter, values)
+                write(own_part(parameter), values)
             if packed["optimizer"] is not None:
-                self.optimizer.load_state_dict(packed["optimizer"])
+                self.optimizer.load_state_dict(unpack_optimizer([packed["optimizer"]], *self.of_optimizer()))
 
     def sent(self, fragment: int = 0) -> Sent:
         """The positions whose momentum is set to zero when the fragment's last message is

@@ -166,10 +166,10 @@ class Rounds:
     def _agree(self, plan: Optional[Plan]) -> Plan:
         """Sends this rank's plan to the others, makes buffers equal, and returns the common
         plan."""
-        replica, buffers, site = self._replica, self._replica.buffers, self._replica.site
+        replica, buffers = self._replica, self._replica.buffers
         compares = self._compares(plan)
-        if compares and site.size > 1:
-            _buffers.apply(buffers.settle(site.gather(buffers.digests()), site.rank, site.gather))
+        if compares:
+            buffers.settle_in(replica.site)
         own = _agreement.pack(plan, buffers.digests() if compares else b"")
         # With a delay, a rank may begin an exchange without announcing it. The error then has the
         # steps of both.

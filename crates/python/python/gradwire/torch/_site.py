@@ -32,6 +32,12 @@ class Site:
     """A site of one rank, which has a whole replica."""
 
     rank, size = 0, 1
+    is_sharded = False
+
+    def layout(self) -> Any:
+        """The rows of all parameters that this rank has, and the number of shards; ``None`` for a
+        whole replica."""
+        return None
 
     def rows(self, parameter: torch.Tensor) -> Optional[Rows]:
         """The rows of a parameter that this rank has; ``None`` for a whole parameter."""
@@ -44,8 +50,9 @@ class Site:
     def reshard(self) -> None:
         """Frees whole parameters that a forward pass has left, because they are about to change."""
 
-    def connect(self, deadline: float) -> None:
-        """Connects the ranks of the site. All of them call it at the same time."""
+    def connect(self, deadline: float, patience: int = WAITING_DEADLINES) -> None:
+        """Connects the ranks of the site. All of them call it at the same time. Later they wait for
+        each other for ``patience`` deadlines."""
 
     def check_places(self, group: Any) -> None:
         """Refuses a process group of replicas in which the ranks of the site have other places."""
@@ -80,12 +87,15 @@ class Site:
 class ShardedSite(Site):
     """The ranks over which ``fully_shard`` has sharded a replica."""
 
-    def __init__(self, model: torch.nn.Module, process_group: Any) -> None:
+    is_sharded = True
+
+    def __init__(self, model: torch.nn.Module, process_group: Optional[Any]) -> None:
         # Their construction frees whole parameters.
         self._units = _units.of(model)
         _check_units(model, self._units)
         self._group = _units.shard_group(self._units)
-        _units.check_replicas("process_group", process_group, self._units)
+        if process_group is not None:
+            _units.check_replicas("process_group", process_group, self._units)
         self.rank, self.size = self._group.rank(), self._group.size()
         self._ranks: List[int] = dist.get_process_group_ranks(self._group)
         self._rows: Dict[int, Rows] = {}
@@ -104,9 +114,13 @@ class ShardedSite(Site):
         for unit in self._units:
             unit.module.reshard()
 
-    def connect(self, deadline: float) -> None:
+    def layout(self) -> Any:
+        own = {self._names[one]: [list(rows.shape), rows.first, rows.end] for one, rows in self._rows.items()}
+        return [self.rank, self.size, own]
+
+    def connect(self, deadline: float, patience: int = WAITING_DEADLINES) -> None:
         # A rank of the site may wait for a rank of another site.
-        seconds = min(WAITING_DEADLINES * deadline, LONGEST)
+        seconds = min(patience * deadline, LONGEST)
         make = partial(Options("none", deadline=seconds).reducer, [])
         self._reducer, groups = connect(self._group, make, deadline, _CALLER)
         self._groups = groups
@@ -123,8 +137,7 @@ class ShardedSite(Site):
             )
 
     def check_shards(self, reducer: _core.Reducer) -> None:
-        own = {self._names[one]: [rows.shape, rows.first, rows.end] for one, rows in self._rows.items()}
-        packed = json.dumps([self.rank, self.size, own]).encode()
+        packed = json.dumps(self.layout()).encode()
         ranks: List[Tuple[int, int, Any]] = [json.loads(one) for one in reducer.gather(0, packed)]
         # This rank may end now, and the others must have its shards.
         reducer.wait()

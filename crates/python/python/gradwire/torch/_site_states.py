@@ -10,6 +10,7 @@ import torch
 
 from .. import _core
 from . import _local_optimizer, _saved, _states
+from ._elastic import Elastic
 from ._outer import check_saved
 from ._replica import Replica, Sent
 from ._rounds import Pending, Rounds
@@ -37,13 +38,14 @@ class SiteStates:
     """Saves and loads the states of local steps of one rank of a site. Create it when ranks are
     connected, before the first step."""
 
-    def __init__(self, replica: Replica, rounds: Rounds) -> None:
-        self._replica, self._rounds = replica, rounds
+    def __init__(self, replica: Replica, rounds: Rounds, elastic: Optional[Elastic]) -> None:
+        self._replica, self._rounds, self._elastic = replica, rounds, elastic
         self._rows: List[Rows] = [rows for rows in map(replica.site.rows, replica.trained) if rows is not None]
         self._place = [replica.reducer.rank, replica.reducer.size, replica.site.rank, replica.site.size]
 
     def pack(self, all_ranks: bool) -> State:
         """The state of this rank."""
+        self._check_fixed()
         if all_ranks:
             raise _core.ConfigError(
                 "the states of all ranks of a sharded model may not fit into the memory of one; save the state of every rank: with "
@@ -60,7 +62,7 @@ class SiteStates:
             "common": self._pieces(replica.common, slice(None)),
             "outer": self._packed_outer(),
             "pending": pending,
-            "optimizer": pack_optimizer(replica.optimizer.state_dict(), *self._of_optimizer()),
+            "optimizer": pack_optimizer(replica.optimizer.state_dict(), *self._replica.of_optimizer()),
         }
         state = _states.packed("local", replica.step, reducer, [reducer.save()])
         state.update(round=replica.round, fragments=replica.fragments)
@@ -68,6 +70,14 @@ class SiteStates:
         # Distributed checkpoints must not merge the rows of ranks.
         state["shard"] = _states.by_rank(reducer, _states.to_bytes(shard), False)
         return state
+
+    def _check_fixed(self) -> None:
+        if self._elastic is not None:
+            raise _core.ConfigError(
+                "with lighthouse, LocalSteps of a sharded model has no state to save: a site that joins receives everything but residuals "
+                "from another site. For a restart of all sites save the model and the local optimizer at the end of a round, such as with "
+                "torch.distributed.checkpoint"
+            )
 
     def _ranges(self) -> Dict[str, List[int]]:
         """The whole shape and the rows of each parameter."""
@@ -93,13 +103,9 @@ class SiteStates:
             packed["state"] = pack_optimizer(packed["state"], self._replica.common_parts, self._rows)
         return packed
 
-    def _of_optimizer(self) -> Tuple[List[torch.Tensor], List[Optional[Rows]]]:
-        """The parameters of the local optimizer, with their rows."""
-        parameters = _local_optimizer.parameters(self._replica.optimizer)
-        return parameters, list(map(self._replica.site.rows, parameters))
-
     def load(self, given: Union[State, Sequence[State]]) -> None:
         """Restores results of ``pack``: on all ranks, or on none."""
+        self._check_fixed()
         replica, before = self._replica, self._replica.reducer.save()
         place = lambda one: f"step {one.step} and round {one.round}"
         try:
@@ -194,7 +200,7 @@ class SiteStates:
         if pending is not None:
             mean = self._joined([one["pending"]["mean"] for one in site], replica.places[pending["fragment"]])
             pending = {**pending, "mean": mean}
-        parameters, rows = self._of_optimizer()
+        parameters, rows = replica.of_optimizer()
         _local_optimizer.check_groups(site[0]["optimizer"], replica.optimizer)
         optimizer = unpack_optimizer([one["optimizer"] for one in site], parameters, rows)
         common = self._joined([one["common"] for one in site], slice(None))
