@@ -11,6 +11,8 @@ use crate::{Result, Rule, Schedule, rule};
 ///
 /// Vectors (biases, the scales of normalization layers) and small tensors do not gain from
 /// compression but suffer from it; they are sent with `none`.
+///
+/// [Rows](Tensor::rows) of a tensor are sent as the whole tensor would be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     /// Compresses gradients.
@@ -70,12 +72,13 @@ impl Policy {
             if word.is_empty() {
                 return refuse("raw_names has an empty word, which every name contains; remove it");
             }
-            if tensors.iter().any(|tensor| tensor.name().contains(word)) {
+            let names = || tensors.iter().map(|tensor| tensor.whole().name());
+            if names().any(|name| name.contains(word)) {
                 continue;
             }
-            let parts = tensors.iter().flat_map(|tensor| tensor.name().split('.'));
+            let parts = names().flat_map(|name| name.split('.'));
             let near = gradwire::suggestion(word, parts.collect::<BTreeSet<_>>());
-            let example = tensors.first().map_or("", Tensor::name);
+            let example = names().next().unwrap_or_default();
             return refuse(format!(
                 "no tensor's name contains '{word}', a word of raw_names{near}; names look like '{example}'"
             ));
@@ -126,10 +129,11 @@ impl Policy {
     }
 
     fn rule_of(&self, tensor: &Tensor) -> Option<&Rule> {
-        self.rules.iter().find(|rule| rule.is_for(tensor))
+        self.rules.iter().find(|rule| rule.is_for(tensor.whole()))
     }
 
     fn bypasses(&self, tensor: &Tensor) -> bool {
+        let tensor = tensor.whole();
         let named = |word: &String| tensor.name().contains(word);
         self.raw_vectors && tensor.shape().len() < 2
             || tensor.elements() < self.raw_below
@@ -162,6 +166,24 @@ mod tests {
         policy.raw_vectors = true;
         policy.rules = vec!["vectors -> fp16".parse().unwrap()];
         assert_eq!(policy.push_of(&Tensor::new("fc.bias", &[4096])).first.to_string(), "fp16");
+    }
+
+    #[test]
+    fn rows_are_sent_as_their_tensor() {
+        let mut policy = policy("3lc");
+        policy.rules =
+            ["fc.weight -> topk", ">=1000 -> sbc"].map(|rule| rule.parse().unwrap()).to_vec();
+        policy.raw_names = vec!["norm".to_owned()];
+        let cut = |name: &str, shape: &[usize]| Tensor::new(name, shape).rows(0..1);
+        let sent = |tensor: &Tensor| policy.push_of(tensor).first.to_string();
+        let few = cut("other", &[30, 10]);
+        assert!(few.elements() < policy.raw_below && sent(&few) == "3lc");
+        assert_eq!(sent(&cut("fc.weight", &[16, 16])), "topk");
+        assert!(sent(&cut("large", &[1000, 10])).starts_with("sbc"));
+        assert!(
+            policy.is_raw(&cut("norm1.scale", &[30, 30])) && policy.is_raw(&cut("small", &[9, 9]))
+        );
+        policy.check(&[few, cut("fc.weight", &[16, 16]), cut("norm", &[4])]).unwrap();
     }
 
     #[test]

@@ -84,12 +84,12 @@ impl Rule {
 pub(crate) fn check(rules: &[Rule], tensors: &[Tensor]) -> Result<()> {
     for rule in rules {
         let Tensors::Named(pattern) = &rule.tensors else { continue };
-        if tensors.iter().any(|tensor| rule.is_for(tensor)) {
+        let wholes = || tensors.iter().map(Tensor::whole);
+        if wholes().any(|tensor| rule.is_for(tensor)) {
             continue;
         }
-        let names = tensors.iter().map(Tensor::name);
-        let near = gradwire::suggestion(&pattern.replace('*', ""), names);
-        let example = tensors.first().map_or("", Tensor::name);
+        let near = gradwire::suggestion(&pattern.replace('*', ""), wholes().map(Tensor::name));
+        let example = wholes().next().map_or("", Tensor::name);
         return refuse(format!(
             "rule '{rule}' matches no tensor of the model{near}; names look like '{example}', and * matches any characters"
         ));

@@ -54,6 +54,9 @@ pub(crate) struct ReducerHandle {
     /// Whether a compressor of the schedule or of a rule averages by votes.
     #[pyo3(get)]
     votes: bool,
+    /// The names of the tensors, in the order of the model.
+    #[pyo3(get)]
+    names: Vec<String>,
     /// The remedy that `wait` adds to the error about a gradient with NaN or infinity.
     #[pyo3(get, set)]
     nonfinite_remedy: String,
@@ -61,8 +64,10 @@ pub(crate) struct ReducerHandle {
 
 #[pymethods]
 impl ReducerHandle {
+    /// `rows` are the first row and the end of the rows of each tensor that ranks average, if they
+    /// do not average whole tensors.
     #[new]
-    #[pyo3(signature = (channel, tensors, spec, *, rules, exchange, seed, raw_vectors, raw_below, raw_names, skip, deadline, steps, threads, column = None))]
+    #[pyo3(signature = (channel, tensors, spec, *, rules, exchange, seed, raw_vectors, raw_below, raw_names, skip, deadline, steps, threads, column = None, rows = None))]
     #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
     fn new(
         channel: &Bound<'_, PyAny>,
@@ -79,6 +84,7 @@ impl ReducerHandle {
         steps: Option<u64>,
         threads: usize,
         column: Option<(usize, usize, Vec<(String, Vec<usize>)>)>,
+        rows: Option<Vec<(usize, usize)>>,
     ) -> PyResult<Self> {
         let patience = Duration::try_from_secs_f64(deadline)
             .map_err(|error| Failure::config(format!("deadline={deadline}: {error}")))?;
@@ -99,10 +105,15 @@ impl ReducerHandle {
         }
         let (rank, size) = (channel.rank(), channel.size());
         let dtypes = tensors.iter().map(|(_, _, name)| dtype(name)).collect::<Result<_, _>>()?;
-        let tensors = tensors.into_iter().map(|(name, shape, _)| Tensor::new(name, &shape));
+        let mut tensors: Vec<_> =
+            tensors.into_iter().map(|(name, shape, _)| Tensor::new(name, &shape)).collect();
+        if let Some(rows) = rows {
+            tensors =
+                tensors.iter().zip(rows).map(|(one, (first, end))| one.rows(first..end)).collect();
+        }
+        let names = tensors.iter().map(|tensor| tensor.name().to_owned()).collect();
         let on_non_finite = if skip { OnNonFinite::Skip } else { OnNonFinite::Refuse };
-        let config =
-            ReducerConfig { exchange, policy, tensors: tensors.collect(), seed, on_non_finite };
+        let config = ReducerConfig { exchange, policy, tensors, seed, on_non_finite };
         let spec = config.policy.push.to_string();
         let stages = config.policy.push.stages();
         let stages = stages.map(|(first, spec)| (first, spec.every())).collect();
@@ -125,6 +136,7 @@ impl ReducerHandle {
             deadline,
             stages,
             votes,
+            names,
             nonfinite_remedy: String::new(),
         })
     }

@@ -70,6 +70,16 @@ def test_ddp_on_mnist():
     assert float(re.search("accuracy ([0-9.]+)", printed)[1]) > 0.8
 
 
+def test_sites_of_sharded_replicas(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    run = lambda *arguments: ranks(4, in_this_group, "sharded_sites.py", "--folder", str(tmp_path), *arguments)
+    run("--steps", "50")
+    printed, *_ = run("--steps", "100", "--resume")
+    found = re.search(r"accuracy ([0-9.]+), (\d+) bytes", printed)
+    # Five rounds of one bit for each of half of 7 thousand parameters; uncompressed they have 32.
+    assert float(found[1]) > 0.9 and int(found[2]) < 5 * 3500 * 32 / 8 / 10
+
+
 @pytest.mark.parametrize("failing", [{2}, {1, 2, 3, 4}])
 def test_federated_rounds_go_on_without_clients_that_fail(failing, monkeypatch, capsys):
     pytest.importorskip("flwr")

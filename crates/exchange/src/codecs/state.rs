@@ -115,7 +115,8 @@ impl Codecs {
         let prefix = Encoder::spec_key(PUSH, "");
         let saved: Vec<_> = state.settings_under(&prefix).collect();
         for TensorState { tensor, schedule, .. } in &self.tensors {
-            let is_of = |name: &str| name == tensor.name() || slice_of(name) == Some(tensor.name());
+            let whole = tensor.whole().name();
+            let is_of = |name: &str| name == tensor.name() || slice_of(name) == Some(whole);
             let Some((_, found)) = saved.iter().find(|(name, _)| is_of(name)) else { continue };
             let is_saved =
                 |spec: &Spec| spec.to_string() == *found || found.parse().as_ref() == Ok(spec);

@@ -194,7 +194,9 @@ impl Slice {
         let sliced = if range.len() == tensor.elements() {
             tensor.clone()
         } else {
-            Tensor::new(slice_name(tensor.name(), &range), shape)
+            // A slice of some rows of a tensor is named after its elements in the whole tensor.
+            let (whole, start) = (tensor.whole(), tensor.start());
+            Tensor::new(slice_name(whole.name(), &(start + range.start..start + range.end)), shape)
         };
         Self { range, tensor: sliced, owner }
     }
@@ -247,6 +249,14 @@ mod tests {
 
     fn named(slices: &[(&str, usize)]) -> Vec<(String, usize)> {
         slices.iter().map(|&(name, owner)| (name.to_owned(), owner)).collect()
+    }
+
+    #[test]
+    fn slices_of_rows_are_named_after_their_elements_in_the_whole_tensor() {
+        let rows = Tensor::new("big", &[100, 100]).rows(50..100);
+        let names =
+            cut_model(&[rows], 2).into_iter().flatten().map(|slice| slice.tensor.name().to_owned());
+        assert_eq!(names.collect::<Vec<_>>(), ["big[5000..7500]", "big[7500..10000]"]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Saving and restoring the state of a reducer.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
-use gradwire::{State, StateError};
+use gradwire::{State, StateError, Tensor};
 
 use super::Reducer;
 use super::columns::{Restored, mark, of_column};
@@ -10,6 +10,9 @@ use crate::error::refuse;
 use crate::state::{PUSH, check_arrays, keep, reshard, split, take_kept};
 use crate::transport::{PART, parts};
 use crate::{Exchange, ExchangeError, Result};
+
+/// The key of a number that tells reducers with other rows of the same tensors apart.
+const ROWS: &str = "rows";
 
 impl Reducer {
     /// Adds the state of all tensors to `state`.
@@ -42,6 +45,9 @@ impl Reducer {
         state.set_number("workers", self.transport.size() as u64);
         state.set_number("rank", self.transport.rank() as u64);
         mark(&mut state, self.column.as_ref());
+        if let Some(rows) = rows_of(&self.config.tensors) {
+            state.set_number(ROWS, rows);
+        }
         state
     }
 
@@ -82,7 +88,9 @@ impl Reducer {
     /// Restores the state of an earlier run, given this rank's own state, or the states of all
     /// ranks. With another number of ranks, or another exchange, all states are needed, and
     /// [`reshard`](crate::reshard) describes the result. If nothing is kept, as with compressors
-    /// without error feedback, the state of any rank is enough.
+    /// without error feedback, the state of any rank is enough. If reducers had
+    /// [rows](Tensor::rows) of tensors, another reducer with other rows of them needs the states of
+    /// all, also of those with the same rank.
     ///
     /// A reducer of a [`Column`](crate::Column) needs the states of its column, or, with another
     /// number of columns, those of all ranks.
@@ -92,8 +100,9 @@ impl Reducer {
     /// then.
     pub fn restore(&mut self, states: Vec<State>) -> Result<()> {
         self.alive()?;
-        let Restored { states, joined } = of_column(states, self.column.as_ref())?;
-        let (ranks, states) = by_rank(states)?;
+        let Restored { states, joined: of_columns } = of_column(states, self.column.as_ref())?;
+        let Saved { ranks, states, joined: of_rows } = Saved::of(states)?;
+        let joined = of_columns || of_rows;
         let first = states.first().ok_or_else(|| ExchangeError::config("there is no state"))?;
         let workers = first.number("workers")? as usize;
         if workers == 0 {
@@ -194,44 +203,74 @@ impl Reducer {
     }
 }
 
-/// The states in rank order, with their ranks.
-fn by_rank(states: Vec<State>) -> Result<(Vec<u64>, Vec<State>)> {
-    let ranked = states.into_iter().map(|state| Ok((state.number("rank")?, state)));
-    let mut ranked = ranked.collect::<Result<Vec<_>, StateError>>()?;
-    ranked.sort_by_key(|(rank, _)| *rank);
-    let (ranks, states): (Vec<_>, Vec<_>) = ranked.into_iter().unzip();
-    refuse_repeated(&ranks)?;
-    Ok((ranks, states))
+/// The number that stands for the rows that a reducer has of some tensors; `None` if it has whole
+/// tensors only.
+fn rows_of(tensors: &[Tensor]) -> Option<u64> {
+    let parts = tensors.iter().filter(|tensor| tensor.whole() != *tensor);
+    parts.map(Tensor::id).reduce(|one, other| one.rotate_left(1) ^ other)
 }
 
-/// Refuses two states of the same rank. They come from several exchanges, such as the replicas of a
-/// model on a two-dimensional mesh, and it is unknown which one belongs here.
-fn refuse_repeated(ranks: &[u64]) -> Result<()> {
-    match ranks.windows(2).find(|pair| pair[0] == pair[1]) {
-        None => Ok(()),
-        Some(pair) => refuse(format!(
-            "there are {} states, two of them of rank {}, because several groups of ranks saved \
-             them; give the state that this rank saved, or the states of one group",
-            ranks.len(),
-            pair[0]
-        )),
+/// Saved states of the ranks of a run.
+struct Saved {
+    /// In order.
+    ranks: Vec<u64>,
+    /// One for each of `ranks`.
+    states: Vec<State>,
+    /// Whether reducers with other rows of the tensors saved states of the same rank, which are
+    /// joined here.
+    joined: bool,
+}
+
+impl Saved {
+    fn of(given: Vec<State>) -> Result<Self> {
+        let count = given.len();
+        let mut ranks: BTreeMap<u64, BTreeMap<Option<u64>, State>> = BTreeMap::new();
+        for state in given {
+            let (rank, rows) = (state.number("rank")?, state.number(ROWS).ok());
+            if ranks.entry(rank).or_default().insert(rows, state).is_some() {
+                return refuse(format!(
+                    "there are {count} states, two of them of rank {rank}, because several groups of ranks saved \
+                     them; give the state that this rank saved, or the states of one group"
+                ));
+            }
+        }
+        let joined = ranks.values().any(|parts| parts.len() > 1);
+        let join = |parts: BTreeMap<_, State>| {
+            parts.into_values().fold(State::new(), |mut whole, part| {
+                whole.merge("", part);
+                whole
+            })
+        };
+        let (ranks, states) = ranks.into_iter().map(|(rank, parts)| (rank, join(parts))).unzip();
+        Ok(Self { ranks, states, joined })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
     use std::thread;
 
-    use gradwire::{Spec, Tensor};
+    use gradwire::{Kept, Spec, Tensor};
 
     use super::*;
     use crate::{OnNonFinite, Policy, ReducerConfig, in_process};
 
     fn reducer(transport: in_process::InProcess) -> Reducer {
+        with_tensor(Tensor::new("t", &[1000]), transport)
+    }
+
+    /// Rank `rank` of `size`, whose other ranks are gone.
+    fn reducer_of(tensor: Tensor, rank: usize, size: usize) -> Reducer {
+        let transports = in_process::connect(size, in_process::Options::default());
+        with_tensor(tensor, transports.into_iter().nth(rank).unwrap())
+    }
+
+    fn with_tensor(tensor: Tensor, transport: in_process::InProcess) -> Reducer {
         let config = ReducerConfig {
             exchange: Exchange::AllGather,
             policy: Policy::new("topk:ratio=0.1".parse::<Spec>().unwrap()),
-            tensors: vec![Tensor::new("t", &[1000])],
+            tensors: vec![tensor],
             seed: 0,
             on_non_finite: OnNonFinite::Refuse,
         };
@@ -262,6 +301,42 @@ mod tests {
         let state = reducer.save();
         let error = reducer.restore(vec![state.clone(), state]).unwrap_err().to_string();
         assert!(error.contains("two of them of rank 0"), "{error}");
+    }
+
+    #[test]
+    fn rows_move_to_reducers_with_other_rows() {
+        let whole = Tensor::new("t", &[20, 60]);
+        let restored = |rows: Range<usize>, rank: usize, sites: usize, states: &[State]| {
+            let mut reducer = reducer_of(whole.rows(rows), rank, sites);
+            reducer.restore(states.to_vec()).map(|()| reducer)
+        };
+        // Of two sites, each with 13 and 7 rows.
+        let mut states = Vec::new();
+        for (rank, rows) in [(0, 0..13), (0, 13..20), (1, 0..13), (1, 13..20)] {
+            let mut saving = reducer_of(whole.rows(rows.clone()), rank, 2);
+            let values = (60 * rows.start..60 * rows.end).map(|at| (at + 5000 * rank) as f32);
+            saving
+                .set_array(whole.rows(rows).name(), Kept::Residual, Some(values.collect()))
+                .unwrap();
+            states.push(saving.save());
+        }
+        let values = |reducer: &Reducer, name: &str| {
+            reducer.array(name, Kept::Residual).map(<[f32]>::to_vec)
+        };
+        let expected =
+            |range: Range<usize>, of: fn(usize) -> f32| Some(range.map(of).collect::<Vec<_>>());
+        // The same rows, on the same and on another number of sites.
+        let same = restored(0..13, 1, 2, &states[2..3]).unwrap();
+        assert_eq!(values(&same, "t[0..780]"), expected(0..780, |at| (at + 5000) as f32));
+        let fewer = restored(13..20, 0, 1, &[states[1].clone(), states[3].clone()]).unwrap();
+        assert_eq!(values(&fewer, "t[780..1200]"), expected(780..1200, |at| (at + 2500) as f32));
+        // Other rows.
+        let other = restored(5..15, 1, 2, &states).unwrap();
+        assert_eq!(values(&other, "t[300..900]"), expected(300..900, |at| (at + 5000) as f32));
+        let both = restored(0..20, 0, 1, &states).unwrap();
+        assert_eq!(values(&both, "t"), expected(0..1200, |at| (at + 2500) as f32));
+        let twice = [states[0].clone(), states[0].clone()];
+        assert!(restored(0..13, 0, 2, &twice).unwrap_err().to_string().contains("two of them"));
     }
 
     #[test]

@@ -13,7 +13,9 @@ use super::names::{ArrayKey, PUSH, REDUCE, read_slice};
 /// # Errors
 /// [`StateError::Foreign`] and [`StateError::WrongSize`].
 pub fn check_arrays(state: &State, prefix: &str, tensors: &[Tensor]) -> Result<(), StateError> {
-    let sizes: HashMap<&str, usize> = tensors.iter().map(|t| (t.name(), t.elements())).collect();
+    // The state of rows may also come from a run that had other rows of the tensors.
+    let known = tensors.iter().flat_map(|tensor| [tensor.whole(), tensor]);
+    let sizes: HashMap<&str, usize> = known.map(|t| (t.name(), t.elements())).collect();
     for owner in [PUSH, REDUCE] {
         let specs = Encoder::spec_key(&format!("{prefix}{owner}"), "");
         for (name, _) in state.settings_under(&specs) {

@@ -66,6 +66,8 @@ class Reducer:
     deadline: float
     stages: List[Tuple[int, int]]
     votes: bool
+    # Of the tensors, in the order of the model.
+    names: List[str]
     nonfinite_remedy: str
     # Whether this process was forked from the reducer's, and so lacks its thread and connections.
     forked: bool
@@ -88,6 +90,7 @@ class Reducer:
         steps: Optional[int],
         threads: int,
         column: Optional[Tuple[int, int, Sequence[Tuple[str, Sequence[int]]]]] = None,
+        rows: Optional[Sequence[Tuple[int, int]]] = None,
     ) -> None: ...
     def exchange_at(self, step: int) -> str: ...
     def tensor_group(self, names: Sequence[str]) -> int: ...

@@ -12,6 +12,7 @@ import torch
 from .. import _core
 from ._copyable import as_bytes, from_bytes, has_values
 from ._modes import write
+from ._site import Site
 from ._tensors import plain
 
 # Sends a rank's bytes to all ranks of a round, and returns the bytes of all ranks, by rank.
@@ -58,6 +59,11 @@ class Buffers:
         parts = [_digest(json.dumps(_forms(named)).encode())]
         parts.extend(_digest(as_bytes(tensor).numpy().data) for _, tensor in named)
         return b"".join(parts)
+
+    def settle_in(self, site: Site) -> None:
+        """Makes buffers equal on the ranks that share a sharded replica."""
+        if site.size > 1:
+            apply(self.settle(site.gather(self.digests()), site.rank, site.gather))
 
     def settle(self, digests: Sequence[bytes], rank: int, gather: Gather) -> Settled:
         """The buffers that differ between ranks, with their new values, given the ``digests`` of

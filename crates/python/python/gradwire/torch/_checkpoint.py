@@ -14,8 +14,10 @@ def read_checkpoint(checkpoint_id: Union[str, os.PathLike[str]], name: str = "gr
     ``handle.load_state_dict``.
 
     ``dcp.load`` gives each rank the state that it saved. After a change of the number of ranks,
-    each rank needs the states of all old ranks. ``name`` is the key under which
-    ``handle.state_dict()`` was saved. All ranks must call it at the same time.
+    each rank needs the states of all old ranks. For ``LocalSteps`` of a model that ``fully_shard``
+    has sharded, these have the rows of all ranks of all sites, which every rank reads into main
+    memory: common parameters, states of optimizers, and residuals. ``name`` is the key under which
+    ``state_dict()`` was saved. All ranks must call it at the same time.
 
     Raises ``StateError`` if there is no checkpoint with such a state.
     """
@@ -40,11 +42,16 @@ def read_checkpoint(checkpoint_id: Union[str, os.PathLike[str]], name: str = "gr
         raise _core.StateError(
             f"{os.fspath(checkpoint_id)} has no state of gradwire under '{name}'; give the key under which you saved it"
         )
-    for entry in ("gradwire", "step", "world_size"):
+    shards = {key[len(name) + 7 :]: None for key in found if key.startswith(f"{name}.shard.")}
+    entries = ("gradwire", "step", "world_size", *(("round", "fragments") if shards else ()))
+    for entry in entries:
         if f"{name}.{entry}" not in found:
             raise _core.StateError(
                 f"{os.fspath(checkpoint_id)} has no '{name}.{entry}', which state_dict() returns; load another checkpoint"
             )
-    state: State = {"gradwire": None, "step": None, "world_size": None, "exchange": ranks}
+    state: State = {**dict.fromkeys(entries), "exchange": ranks}
+    if shards:
+        # Of local steps of sharded replicas.
+        state.update(shard=shards, sent=dict.fromkeys(shards))
     dcp.load({name: state}, checkpoint_id=checkpoint_id)
     return state

@@ -51,10 +51,12 @@ def check_gradients(model: torch.nn.Module, sharded: bool = False, ignored: Coll
             raise _core.ConfigError(f"the gradient of '{plain(weight)}' is sparse; create the embedding with sparse=False")
 
 
-def check_unwrapped(model: torch.nn.Module) -> None:
-    """Refuses a model if a wrapper of it, or of one of its modules, already averages gradients."""
+def check_unwrapped(model: torch.nn.Module, sharded: bool = False) -> None:
+    """Refuses a model if a wrapper of it, or of one of its modules, already averages gradients. A
+    ``sharded`` model has modules of ``fully_shard``."""
+    averaging = [kind for kind in _AVERAGING if not (sharded and kind == "FSDPModule")]
     for module in model.modules():
-        if any(_is_a(module, kind) for kind in _AVERAGING):
+        if any(_is_a(module, kind) for kind in averaging):
             where = "the model is" if module is model else "the model contains"
             raise _core.ConfigError(
                 f"{where} a {type(module).__name__}, which already averages gradients; pass the model before you wrap it"

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from .. import _core
 from ._channel import Groups
 from ._modes import write
-from ._tensors import as_reals, plain
+from ._tensors import as_reals, own_part, plain
 
 
 def check_copyable(model: torch.nn.Module) -> None:
@@ -21,7 +21,7 @@ def check_copyable(model: torch.nn.Module) -> None:
     """
     for kind, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
         for name, tensor in named:
-            reason = _reason_against(tensor, kind)
+            reason = _reason_against(own_part(tensor), kind)
             if reason is not None:
                 raise _core.ConfigError(f"the {kind} '{plain(name)}' {reason}")
 

@@ -19,3 +19,7 @@ SURVIVOR_DEADLINES = 3
 
 # The longest waits for an answer of the lighthouse, and for its acknowledgement of a heartbeat.
 LIGHTHOUSE, HEARTBEAT = 10.0, 5.0
+
+# A rank that waits for a rank of its site waits this many deadlines: that rank may wait for another
+# site.
+WAITING_DEADLINES = 2

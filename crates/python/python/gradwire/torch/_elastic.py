@@ -14,7 +14,7 @@ import time
 import warnings
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -24,6 +24,7 @@ from ._channel import Channel
 from ._gathering import Gathering
 from ._membership import Meeting, Membership, Record
 from ._replica import Replica
+from ._site_membership import SiteMembership
 
 # Errors that show that a worker is lost; gloo raises RuntimeError.
 _LOST = (_core.PeerLostError, _core.DeadlineError, RuntimeError)
@@ -52,7 +53,7 @@ class Elastic:
     is taken back.
     """
 
-    def __init__(self, replica: Replica, membership: Membership, config: str, deadline: float) -> None:
+    def __init__(self, replica: Replica, membership: Union[Membership, SiteMembership], config: str, deadline: float) -> None:
         self._replica, self._membership = replica, membership
         self._config, self._deadline = config, deadline
         # The connections to the group; None if it is broken.
@@ -135,9 +136,10 @@ class Elastic:
         self._attempt = _Attempt(self._group, self.rounds, self._replica.reducer.save(), change.clone())
         self._gathering.start()
         try:
-            number = self._replica.average(change)
-            settled = self._settled_buffers()
-            self._replica.reducer.gather(number, b"")
+            with self._replica.site.agreed():
+                number = self._replica.average(change)
+                settled = self._settled_buffers()
+                self._replica.reducer.gather(number, b"")
         except _LOST:
             self._leave()
             return
@@ -151,6 +153,7 @@ class Elastic:
         replica = self._replica
         if not replica.buffers.shared:
             return []
+        replica.buffers.settle_in(replica.site)
         gather = lambda own: self._gathering.gather(replica.reducer, own)
         return replica.buffers.settle(gather(replica.buffers.digests()), replica.reducer.rank, gather)
 
@@ -194,8 +197,10 @@ class Elastic:
         """Connects the group of a meeting; afterwards all its workers have the same common
         parameters."""
         self._leave()
-        groups = self._membership.connect(meeting)
-        state = self._state(meeting, groups[0])
+        # All ranks of a site join, or none.
+        with self._replica.site.agreed():
+            groups = self._membership.connect(meeting)
+            state = self._state(meeting, groups[0])
         channel = Channel(groups)
         self._replica.connect(channel)
         # If the message counts, its residual stays. Otherwise the message is taken back.

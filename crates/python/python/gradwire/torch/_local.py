@@ -11,9 +11,10 @@ import torch
 from torch.distributed.algorithms.join import Joinable
 
 from .. import _core
-from . import _local_optimizer
+from . import _local_optimizer, _site
 from ._channel import connect, release
 from ._copyable import broadcast
+from ._deadlines import SURVIVOR_DEADLINES
 from ._elastic import Elastic
 from ._exchanging import Exchanging
 from ._forms import check_same, fingerprint
@@ -31,6 +32,8 @@ from ._options import Options, Rules, compare, seconds_of
 from ._outer import Outer, settings_of
 from ._replica import Replica
 from ._rounds import Rounds, lengths_of
+from ._site_membership import SiteMembership
+from ._site_states import SiteStates
 from ._states import State
 from ._tensors import Named, trainable
 from ._traffic import Plain, warn_of_more
@@ -55,14 +58,27 @@ class LocalSteps(Exchanging, OptimizerProxy):
     ``with torch.distributed.algorithms.Join([steps]):``. There, a rank without further batches
     takes part in the rounds of the others: first with the change of its last steps, then with a
     change of zero. It ends with their parameters and ``completed_steps``. The block takes one
-    ``LocalSteps`` and nothing else.
+    ``LocalSteps`` and nothing else. Ranks of a site must have the same number of batches, as FSDP2
+    requires.
 
     Schedules count steps, not rounds: the last step of a round determines its stage. The stages of
     a schedule may differ in ``every``, as in ``eden:every=25 until 3000 then eden:every=100``. A
     round also ends where the next stage begins. If only some stages have ``every``, the others
     exchange at every step.
 
-    The common parameters are kept in main memory in float32, four bytes per element. A model of
+    A model may be sharded by ``fully_shard`` (FSDP2) over the ranks of a site. Then
+    ``process_group`` has the ranks that hold the same shard in all sites, and each rank exchanges
+    the change of its own rows with them::
+
+        mesh = init_device_mesh("cuda", (sites, shards), mesh_dim_names=("sites", "shards"))
+        fully_shard(model, mesh=mesh["shards"])
+        optimizer = torch.optim.AdamW(model.parameters())
+        steps = gradwire.torch.LocalSteps(model, optimizer, process_group=mesh["sites"])
+
+    Names and rules are those of whole parameters. If a round fails on one rank of a site, it fails
+    on all, before parameters change.
+
+    The common parameters are kept in float32, four bytes per element that this rank has. A model of
     16-bit floats continues from their rounded values; changes too small for its type still add up
     over rounds. A change that is not finite is an error: skipping a round cannot repair parameters.
 
@@ -71,7 +87,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
     local optimizer, for frameworks that save it as an optimizer.
 
     Args:
-        model: the plain model
+        model: the plain model, or one that ``fully_shard`` has sharded
         optimizer: the local optimizer. It may train only a part of the model's parameters. Other
             parameters raise ``ConfigError``, since no round would average them
         every: the number of steps of a round, from 1. Default: ``every`` of the compressor, or 50
@@ -99,14 +115,19 @@ class LocalSteps(Exchanging, OptimizerProxy):
             mixed with the worker's own, as in Streaming DiLoCo (Douillard et al. 2025). Default: 0
         fragment_update_alpha: the weight of the worker's own parameters in this mixture, from 0,
             below 1. Default: 0.5 with a delay
-        process_group: the ranks. Default: all
+        common_device: where the common parameters and the state of ``outer`` are. ``"cpu"``: main
+            memory. ``"model"``: the device of the model. Default: ``"cpu"``
+        process_group: the ranks, as a process group or a mesh of one dimension. For a sharded
+            model, the ranks that hold the same shard. Default: all
         min_workers: with ``lighthouse`` the fewest workers of a round, from 1. Default: 1
         lighthouse: the address of torchft's ``torchft_lighthouse`` (``http://host:29510``). Workers
             may then come and go: a round goes on with the remaining workers, if there are at least
             ``min_workers``. A worker that is created while the others train waits for the end of
             their round. It continues from their parameters and optimizer state with an empty
             residual; ``completed_steps`` tells its position in the run. It cannot be combined with
-            fragments and ``process_group``. Default: ``None``, a lost rank ends the run
+            fragments and ``process_group``. If the model is sharded, a worker is a site with all
+            ranks of its ``torch.distributed`` group, which come and go together; it has no
+            ``state_dict``. Default: ``None``, a lost rank ends the run
         rules: other compressors for some tensors, as in ``register``. Default: none
         exchange: ``"all-gather"``, ``"scatter-reduce"``, ``"all-reduce"`` or ``"auto"``. Default:
             ``"auto"``
@@ -148,6 +169,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
         fragments: int = 1,
         fragment_sync_delay: int = 0,
         fragment_update_alpha: Optional[float] = None,
+        common_device: str = "cpu",
         process_group: Optional[Any] = None,
         min_workers: Optional[int] = None,
         lighthouse: Optional[str] = None,
@@ -165,20 +187,22 @@ class LocalSteps(Exchanging, OptimizerProxy):
         nodes: Optional[Any] = None,
     ) -> None:
         options = LocalOptions.of(locals())
-        check_model(model, optimizer, options)
+        process_group = _site.group_of(process_group)
+        check_model(model, optimizer, options, process_group)
         if scaler is not None:
             refuse_scaler()
         if lighthouse is not None and process_group is not None:
             raise _core.ConfigError("with lighthouse, LocalSteps makes its own process groups; remove process_group")
+        site = _site.of(model, process_group)
         named = trainable(model)
         options = selected(model, dict(named), options.resolved())
         check_local_optimizer(model, optimizer, named, options)
-        self._build(model, optimizer, named, options, process_group)
+        self._build(model, optimizer, named, options, process_group, site)
         if lighthouse is not None:
             self._join(model, lighthouse, options)
         else:
             self._connect(model, process_group, options)
-        self._states = LocalStates(self._replica, self._rounds, self._elastic)
+        self._states = (SiteStates if site.is_sharded else LocalStates)(self._replica, self._rounds, self._elastic)
 
     def _build(
         self,
@@ -187,6 +211,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
         named: Sequence[Named],
         options: LocalOptions,
         process_group: Optional[Any],
+        site: _site.Site,
     ) -> None:
         """Creates the parts of this rank that need no other rank."""
         self._optimizer = optimizer
@@ -196,42 +221,50 @@ class LocalSteps(Exchanging, OptimizerProxy):
         self._attached: List[ExitStack] = []
         # The number of parameters of the local optimizer.
         self._parameters = len(_local_optimizer.parameters(optimizer))
-        self._replica = Replica(model, strided(named, options.fragments), optimizer, options)
+        self._replica = Replica(model, strided(named, options.fragments), optimizer, options, site)
         self._joining = Joining(named[0][1].device, process_group)
         self._rounds = Rounds(self._replica, self._joining, lengths_of(options, options.stages(named)), options)
 
     def _join(self, model: torch.nn.Module, lighthouse: str, options: LocalOptions) -> None:
         """Joins the workers that the lighthouse knows."""
-        deadline = seconds_of(options.deadline)
-        membership = Membership(lighthouse, options.min_workers or 1, deadline)
-        settings = {**options.compared(), "outer": settings_of(self._replica.outer)}
+        deadline, site = seconds_of(options.deadline), self._replica.site
+        arguments = lighthouse, options.min_workers or 1, deadline
+        site.connect(deadline, SURVIVOR_DEADLINES + 1)
+        membership = SiteMembership(site, *arguments) if site.is_sharded else Membership(*arguments)
+        settings = {**options.compared(), "outer": settings_of(self._replica.outer), "shards": site.layout()}
         self._elastic = Elastic(self._replica, membership, fingerprint(model, settings), deadline)
         self._warn_of_more(stacklevel=6)
 
     def _connect(self, model: torch.nn.Module, process_group: Optional[Any], options: LocalOptions) -> None:
         """Connects the ranks of a group, which all start from the model of the first, with the same
         settings."""
-        caller = "gradwire.torch.LocalSteps"
+        replica, caller = self._replica, "gradwire.torch.LocalSteps"
+        replica.site.connect(seconds_of(options.deadline))
         groups: Sequence[Any]
-        if options.nodes is None:
-            _, groups = connect(process_group, self._replica.connect, options.deadline, caller)
-        else:
-            levels = Levels(options.nodes, on_host=True)
-            reducer, groups, self._nodes = connect_levels(process_group, self._replica.named, options, levels, type(options).reducer, caller)
-            self._replica.use(reducer)
-        self._release = weakref.finalize(self, release, self._replica.reducer, groups)
-        self._release.atexit = False
-        # The reducer has compared the options of reducers.
-        settings = {name: value for name, value in options.compared().items() if not hasattr(Options, name)}
         try:
-            compare(self._replica.reducer, {**settings, "outer": settings_of(self._replica.outer)})
-            check_same(self._replica.reducer, model)
-            broadcast((groups[0], groups[1]), self._replica.tensors())
+            with replica.site.agreed():
+                if process_group is not None:
+                    replica.site.check_places(process_group)
+                if options.nodes is None:
+                    _, groups = connect(process_group, replica.connect, options.deadline, caller)
+                else:
+                    levels = Levels(options.nodes, on_host=True)
+                    reducer, groups, self._nodes = connect_levels(process_group, replica.named, options, levels, type(options).reducer, caller)
+                    replica.use(reducer)
+                self._release = weakref.finalize(self, release, replica.reducer, groups)
+                self._release.atexit = False
+                # The reducer has compared the options of reducers.
+                settings = {name: value for name, value in options.compared().items() if not hasattr(Options, name)}
+                compare(replica.reducer, {**settings, "outer": settings_of(replica.outer)})
+                check_same(replica.reducer, model)
+                replica.site.check_shards(replica.reducer)
+                broadcast((groups[0], groups[1]), replica.tensors())
+            replica.site.broadcast(replica.copies())
         except BaseException:
             self.close()
             raise
-        self._replica.start()
-        if not isinstance(self._replica.reducer, TwoLevels):
+        replica.start()
+        if not isinstance(replica.reducer, TwoLevels):
             self._warn_of_more(stacklevel=6)
 
     def _warn_of_more(self, stacklevel: int) -> None:
@@ -344,6 +377,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
     def _hurry(self) -> None:
         if self._elastic is None:
             super()._hurry()
+            self._replica.site.hurry()
 
     def close(self) -> None:
         """Ends the exchange, with its thread and process groups, between the same two steps on all
@@ -355,8 +389,9 @@ class LocalSteps(Exchanging, OptimizerProxy):
             attached.close()
         if self._elastic is not None:
             self._elastic.close()
-        else:
+        elif hasattr(self, "_release"):
             self._release()
+        self._replica.site.close()
 
     def stats(self) -> Dict[str, Any]:
         """The cost of the last round, as in ``Hook.stats``, and ``wait_seconds``, the time that

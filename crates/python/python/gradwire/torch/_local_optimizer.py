@@ -42,16 +42,23 @@ def saved(states: Sequence[State], own: str, optimizer: torch.optim.Optimizer) -
     packed = entries[own] if own in entries else entries[ranks[_number(own) % len(ranks)]]
     try:
         loaded: Dict[str, Any] = _saved.from_bytes(packed)
-        groups = [len(group["params"]) for group in loaded["param_groups"]]
+        for group in loaded["param_groups"]:
+            _saved.need(group, ["params"])
         _saved.need(loaded, ["state"])
     except Exception as error:
         raise _core.StateError(
             f"the local optimizer in the state cannot be read: {error!r}; load another checkpoint, or allow the classes of its state with "
             "torch.serialization.add_safe_globals"
         ) from error
+    check_groups(loaded, optimizer)
+    return loaded
+
+
+def check_groups(saved: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> None:
+    """Refuses the saved state of an optimizer that has other parameter groups."""
+    groups = [len(group["params"]) for group in saved["param_groups"]]
     if groups != [len(group["params"]) for group in optimizer.param_groups]:
         raise _core.StateError("the saved local optimizer has different parameter groups; create the optimizer with the same groups")
-    return loaded
 
 
 def _number(key: str) -> int:
@@ -83,9 +90,21 @@ def warn_of_another_rank(states: Sequence[State], own: str, without_residual: bo
         )
 
 
+def keeps_common_state(reducer: _core.Reducer) -> bool:
+    """Whether a rank keeps something that must be the same on all ranks, such as a factor of a
+    low-rank method."""
+    specs = {spec for step, _ in reducer.stages for spec in reducer.specs(step)}
+    rounds = {one["id"] for one in _core.compressors() if one["aggregation"] == "rounds"}
+    return any("ef=ef21" in spec or spec.partition(":")[0] in rounds for spec in specs)
+
+
 def check_kind(states: Sequence[Any]) -> None:
-    """Refuses the state of a plain optimizer."""
+    """Refuses the state of a plain optimizer, or of a sharded replica."""
     for state in states:
+        if isinstance(state, Mapping) and "shard" in state:
+            raise _core.StateError(
+                "the state was saved with a model that fully_shard had sharded; shard this model, too, or begin without the state"
+            )
         if isinstance(state, Mapping) and "gradwire" not in state and "param_groups" in state:
             raise _core.StateError(
                 "this is the state of an optimizer that was saved without LocalSteps; load it into the local optimizer before you create "

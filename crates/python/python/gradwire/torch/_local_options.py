@@ -26,6 +26,7 @@ class LocalOptions(Options):
     fragments: int = 1
     fragment_sync_delay: int = 0
     fragment_update_alpha: Optional[float] = None
+    common_device: str = field(default="cpu", compare=False)
     min_workers: Optional[int] = None
     lighthouse: Optional[str] = field(default=None, compare=False)
     # All ranks compare it with the nodes of the others.
@@ -47,6 +48,8 @@ class LocalOptions(Options):
             raise _core.ConfigError(
                 "fragment_update_alpha mixes parameters after a delay, but fragment_sync_delay is 0; give a delay, or leave out fragment_update_alpha"
             )
+        if self.common_device not in ("cpu", "model"):
+            raise _core.ConfigError(f"common_device={self.common_device!r} is unknown; use 'cpu' or 'model'")
         check_outer(self.outer)
         self._check_workers()
         super().check()

@@ -51,7 +51,7 @@ class LocalStates:
         replica = self._replica
         reducer, pending = replica.reducer, self._rounds.pack()
         state = _states.packed("local", replica.step, reducer, reducer.save_all() if all_ranks else [reducer.save()])
-        state.update(round=replica.round, common=replica.common.clone(), fragments=replica.fragments)
+        state.update(round=replica.round, common=replica.common.to("cpu", copy=True), fragments=replica.fragments)
         # Distributed checkpoints load only keys that already exist, and take a tuple as a whole.
         state.update(outer=(replica.pack_outer(),), pending=(pending,))
         state["sent"] = _states.by_rank(reducer, _states.to_bytes(self._rounds.sent()), all_ranks)
@@ -95,7 +95,7 @@ class LocalStates:
             reducer.load(parts)
         except _core.ConfigError:
             alone = _local_optimizer.is_of_another_rank(states, _states.rank_key(reducer), reducer.size)
-            if not alone or _keeps_common_state(reducer):
+            if not alone or _local_optimizer.keeps_common_state(reducer):
                 raise
             reducer.load([self._empty])
             self._residual_is_missing = True
@@ -152,10 +152,3 @@ def _whole(entry: Any) -> Any:
     """An entry of a state from its tuple, which a file format may have made a list."""
     return entry[0]
 
-
-def _keeps_common_state(reducer: _core.Reducer) -> bool:
-    """Whether a rank keeps something that must be the same on all ranks, such as a factor of a
-    low-rank method."""
-    specs = {spec for step, _ in reducer.stages for spec in reducer.specs(step)}
-    rounds = {one["id"] for one in _core.compressors() if one["aggregation"] == "rounds"}
-    return any("ef=ef21" in spec or spec.partition(":")[0] in rounds for spec in specs)

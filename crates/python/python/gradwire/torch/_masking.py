@@ -19,7 +19,7 @@ import torch
 from .. import _core
 from .._arrays import buffer
 from ._options import Options
-from ._tensors import as_reals
+from ._tensors import as_reals, own_part
 
 # The names of momenta in the state of an optimizer.
 _MOMENTA = ("momentum_buffer", "exp_avg")
@@ -31,7 +31,7 @@ _ELEMENTS = 1 << 14
 def momenta(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> List[torch.Tensor]:
     """The momenta of a parameter that exist so far."""
     state = optimizer.state.get(parameter, {})
-    return [state[key] for key in _MOMENTA if torch.is_tensor(state.get(key))]
+    return [own_part(state[key]) for key in _MOMENTA if torch.is_tensor(state.get(key))]
 
 
 def forget(optimizer: torch.optim.Optimizer, name: str, parameter: torch.Tensor, positions: Optional[torch.Tensor]) -> None:
@@ -44,7 +44,7 @@ def forget(optimizer: torch.optim.Optimizer, name: str, parameter: torch.Tensor,
     found = momenta(optimizer, parameter)
     if not found:
         return
-    mask = torch.full(as_reals(parameter).shape, positions is None, dtype=torch.bool, device="cpu")
+    mask = torch.full(as_reals(own_part(parameter)).shape, positions is None, dtype=torch.bool, device="cpu")
     if positions is not None:
         mask.view(-1)[positions.long()] = True
     for momentum in found:

@@ -8,9 +8,10 @@ import socket
 import threading
 import time
 import weakref
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -50,6 +51,8 @@ class Record:
     # The group and round of its last message, and whether it has applied the result.
     attempt: Optional[Tuple[str, int]] = None
     applied: bool = False
+    # The addresses of the stores of a site's ranks, if the worker is a site of several.
+    stores: List[str] = field(default_factory=list)
 
     def maker(self, round_: int) -> Optional[str]:
         """The group whose result of this round is in the common parameters; None if there is none,
@@ -120,6 +123,47 @@ class Meeting:
         return len(groups) == 1 and groups != {""}
 
 
+class Store:
+    """A store of this process, in which workers find each other. ``deadline`` is the longest wait
+    for another worker, in seconds."""
+
+    def __init__(self, lighthouse: str, deadline: float) -> None:
+        with _found(lighthouse):
+            address = urlsplit(lighthouse)
+            with socket.create_connection((address.hostname or "", address.port or 0), LIGHTHOUSE) as connection:
+                # Other workers reach this worker at the address that the lighthouse sees.
+                host = connection.getsockname()[0]
+        self._store, self._deadline = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False), deadline
+        self.address = f"{host}:{self._store.port}"
+
+    def connect(self, meeting: Meeting, first: str) -> Groups:
+        """The gloo group of a meeting, for both directions, given the address of the first worker's
+        store. Raises ``RuntimeError`` if one of the workers is missing."""
+        patience = timedelta(seconds=min(CONNECT_WORKERS, PART_TO_CONNECT * self._deadline))
+        store = self._store
+        if meeting.rank > 0:
+            host, port = first.rsplit(":", 1)
+            store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=patience)
+        group = dist.ProcessGroupGloo(
+            dist.PrefixStore(meeting.group, store), meeting.rank, len(meeting.names), patience
+        )
+        # One group for both directions: connecting a second one would double the time, and the
+        # deadline is short.
+        return group, group
+
+
+@contextmanager
+def _found(lighthouse: str) -> Iterator[None]:
+    """A block that raises ``ConfigError`` if the lighthouse does not answer."""
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError) as error:
+        raise _core.ConfigError(
+            f"there is no lighthouse at {lighthouse!r} ({error}); start torchft_lighthouse, and pass its address as "
+            "http://host:port"
+        ) from error
+
+
 class Membership(OfOneProcess):
     """One worker's contact to the lighthouse.
 
@@ -140,18 +184,9 @@ class Membership(OfOneProcess):
         # The longest wait of a worker that was in a group before.
         self.longest = SURVIVOR_DEADLINES * deadline
         self._lighthouse = lighthouse
-        try:
-            address = urlsplit(lighthouse)
-            with socket.create_connection((address.hostname or "", address.port or 0), LIGHTHOUSE) as connection:
-                # Other workers reach this worker at the address that the lighthouse sees.
-                self._host = connection.getsockname()[0]
+        self.store = Store(lighthouse, deadline)
+        with _found(lighthouse):
             self._client = LighthouseClient(lighthouse, timedelta(seconds=LIGHTHOUSE))
-        except (OSError, RuntimeError, ValueError) as error:
-            raise _core.ConfigError(
-                f"there is no lighthouse at {lighthouse!r} ({error}); start torchft_lighthouse, and pass its address as "
-                "http://host:port"
-            ) from error
-        self._store = dist.TCPStore(self._host, 0, is_master=True, wait_for_workers=False)
         stop = threading.Event()
         self.close = weakref.finalize(self, stop.set)
         threading.Thread(target=_beat, args=(self._client, self.name, stop), daemon=True).start()
@@ -188,7 +223,7 @@ class Membership(OfOneProcess):
             return self._client.quorum(
                 self.name,
                 timedelta(seconds=seconds),
-                store_address=f"{self._host}:{self._store.port}",
+                store_address=self.store.address,
                 data={"record": json.dumps(asdict(record))},
             )
         except (RuntimeError, OSError):
@@ -221,23 +256,16 @@ class Membership(OfOneProcess):
         )
 
     def connect(self, meeting: Meeting) -> Groups:
-        """The gloo group of a meeting, for both directions. Raises ``RuntimeError`` if one of its
-        workers is missing."""
-        patience = timedelta(seconds=min(CONNECT_WORKERS, PART_TO_CONNECT * self._deadline))
-        store = self._store
-        if meeting.rank > 0:
-            host, port = meeting.store.rsplit(":", 1)
-            store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=patience)
-        group = dist.ProcessGroupGloo(
-            dist.PrefixStore(meeting.group, store), meeting.rank, len(meeting.names), patience
-        )
-        # One group for both directions: connecting a second one would double the time, and the
-        # deadline is short.
-        return group, group
+        """As ``Store.connect``."""
+        return self.store.connect(meeting, meeting.store)
 
 
 def _read(text: str) -> Record:
-    fields = json.loads(text)
+    return record_of(json.loads(text))
+
+
+def record_of(fields: Dict[str, Any]) -> Record:
+    """A record from its fields, which a file format may have made lists."""
     attempt = fields.pop("attempt")
     history = [(group, first) for group, first in fields.pop("history")]
     return Record(**fields, history=history, attempt=attempt and (attempt[0], attempt[1]))

@@ -77,10 +77,13 @@ class Options:
         if self.exchange in _FOR_SHARDS:
             raise _core.ConfigError(f"{self.exchange} is for models that fully_shard has sharded, not for replicas; {remedy}")
 
-    def reducer(self, named: Iterable[Named], channel: Channel, column: Optional[Column] = None) -> _core.Reducer:
+    def reducer(
+        self, named: Iterable[Named], channel: Channel, column: Optional[Column] = None, rows: Optional[Sequence[Tuple[int, int]]] = None
+    ) -> _core.Reducer:
         """Creates a reducer for some parameters over the ranks of a channel; or for a ``column``,
-        the part of a model that one rank of each node owns. The types of the parameters are those
-        of the values that it averages."""
+        the part of a model that one rank of each node owns. ``rows`` are the first row and the end
+        of the rows of each that the ranks have, if they have no whole ones. The types of the
+        parameters are those of the values that it averages."""
         self.check()
         created = _core.Reducer(
             channel,
@@ -97,6 +100,7 @@ class Options:
             steps=self.total_steps,
             threads=self.threads,
             column=column,
+            rows=rows,
         )
         _exit.watch(created)
         return created

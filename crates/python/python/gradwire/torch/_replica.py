@@ -17,8 +17,10 @@ from ._local_options import LocalOptions
 from ._masking import forget, momenta
 from ._messages import shared
 from ._modes import write
+from ._rows import Rows, pack_optimizer, unpack_optimizer
+from ._site import Site
 from ._staging import Pinned
-from ._tensors import Named, as_reals, shape_of
+from ._tensors import Named, as_reals, own_part, shape_of
 from ._two_levels import average_in_memory
 
 # The positions of the elements that a message carried, by tensor. Whole tensors are left out.
@@ -41,16 +43,17 @@ class Replica:
         fragments: Sequence[Sequence[Named]],
         optimizer: torch.optim.Optimizer,
         options: LocalOptions,
+        site: Site,
     ) -> None:
         named = [one for fragment in fragments for one in fragment]
         self.names = [name for name, _ in named]
-        self._parameters = [parameter for _, parameter in named]
+        self.trained = [parameter for _, parameter in named]
         # The places of each fragment's parameters among all of them.
         ends = list(itertools.accumulate(len(fragment) for fragment in fragments))
-        self._places = [slice(end - len(fragment), end) for end, fragment in zip(ends, fragments)]
+        self.places = [slice(end - len(fragment), end) for end, fragment in zip(ends, fragments)]
         self._frozen = [(name, parameter) for name, parameter in model.named_parameters() if not parameter.requires_grad]
         self.buffers = Buffers(model, options.buffers)
-        self.optimizer, self.named, self._options = optimizer, named, options
+        self.optimizer, self.named, self._options, self.site = optimizer, named, options, site
         self.step = 0
         # The steps whose changes the common parameters contain.
         self.base = 0
@@ -59,9 +62,15 @@ class Replica:
         self.start()
 
     @property
+    def _parameters(self) -> List[torch.Tensor]:
+        """The parameters that rounds average; of sharded ones, this rank's rows. FSDP2 may replace
+        the tensors of the rows, so they are looked up each time."""
+        return [own_part(parameter) for parameter in self.trained]
+
+    @property
     def fragments(self) -> int:
         """The number of fragments."""
-        return len(self._places)
+        return len(self.places)
 
     @property
     def number(self) -> int:
@@ -75,24 +84,43 @@ class Replica:
 
     def start(self) -> None:
         """Makes the present parameters of the model the common ones."""
-        self.common = _flat(self._parameters)
+        self.common = _flat(self._parameters, self._device())
         # Views: the outer optimizer changes the flat tensor.
-        self._common = [
+        self.common_parts = [
             torch.nn.Parameter(values.view(shape_of(parameter)))
             for values, parameter in zip(_parts(self.common, self._parameters), self._parameters)
         ]
-        self.outer = self._options.outer(self._common) if self._options.outer is not None else None
+        self.outer = self._options.outer(self.common_parts) if self._options.outer is not None else None
+
+    def _device(self) -> torch.device:
+        """The device of the common parameters."""
+        if self._options.common_device == "cpu":
+            return torch.device("cpu")
+        devices = {parameter.device for parameter in self.trained}
+        if len(devices) > 1:
+            raise _core.ConfigError(
+                f"common_device='model' needs a model on one device, but its parameters are on {', '.join(sorted(map(str, devices)))}; "
+                "leave out common_device"
+            )
+        return devices.pop()
 
     def tensors(self) -> List[torch.Tensor]:
         """All tensors of the model."""
-        return [*self._parameters, *(parameter for _, parameter in self._frozen), *self.buffers.tensors()]
+        return [*self._parameters, *(own_part(parameter) for _, parameter in self._frozen), *self.buffers.tensors()]
+
+    def copies(self) -> List[torch.Tensor]:
+        """The tensors of which each rank of the site has a copy."""
+        return [*(parameter for _, parameter in self._frozen if own_part(parameter) is parameter), *self.buffers.tensors()]
 
     def connect(self, channel: Channel) -> _core.Reducer:
         """Averages over the channel's ranks from now on, with an empty residual; returns the
         reducer."""
+        rows = [self.site.rows(parameter) for parameter in self.trained]
+        ranges = [(one.first, one.end) for one in rows if one is not None]
         # A change is not a number of the parameter's type, even if both parameters are.
-        changes = [(name, torch.empty(shape_of(one), dtype=torch.float32, device="meta")) for name, one in self.named]
-        self.use(self._options.reducer(changes, channel))
+        exchanged = self.site.exchanged(self.named)
+        changes = [(name, torch.empty(shape_of(one), dtype=torch.float32, device="meta")) for name, one in exchanged]
+        self.use(self._options.reducer(changes, channel, rows=ranges or None))
         return self.reducer
 
     def use(self, reducer: Any) -> None:
@@ -103,7 +131,7 @@ class Replica:
     def _split(self, places: slice) -> Iterator[Tuple[int, int]]:
         """The tensor groups whose messages carry a fragment, in order, with their numbers of
         elements."""
-        names, sizes = self.names[places], [_elements(parameter) for parameter in self._parameters[places]]
+        names, sizes = self.reducer.names[places], [_elements(parameter) for parameter in self._parameters[places]]
         for part in shared(sizes):
             yield self.reducer.tensor_group(names[part]), sum(sizes[part])
 
@@ -113,19 +141,20 @@ class Replica:
         The round started from the common parameters, rounded to the model's type. The rounding is
         not part of the change.
         """
-        places = self._places[fragment]
+        places = self.places[fragment]
+        self.site.reshard()
         parameters = self._parameters[places]
         self._check_frozen()
-        change = _flat(parameters)
-        for own, common, parameter in zip(_parts(change, parameters), self._common[places], parameters):
+        change = _flat(parameters, self.common.device)
+        for own, common, parameter in zip(_parts(change, parameters), self.common_parts[places], parameters):
             own.sub_(common.detach().reshape(-1).to(parameter.real.dtype))
-        return change
+        return _in_main_memory(change)
 
     def _check_frozen(self) -> None:
         """Refuses parameters that were frozen when rounds were set up and are now trained, since no
         round averages them. Refuses parameters that are no longer trained, since residuals and the
         outer optimizer would still change them."""
-        for name, parameter in zip(self.names, self._parameters):
+        for name, parameter in zip(self.names, self.trained):
             if not parameter.requires_grad:
                 raise _core.ConfigError(
                     f"'{name}' required gradients when LocalSteps was created, and workers still average it; create LocalSteps "
@@ -156,7 +185,7 @@ class Replica:
 
     def _clip(self, change: torch.Tensor, number: int) -> None:
         """Scales ``change`` down to the median of all ranks' norms, if it is longer."""
-        norm = change.norm().item()
+        norm = self.site.norm(change)
         norms = [struct.unpack("<d", one)[0] for one in self.reducer.gather(number, struct.pack("<d", norm))]
         limit = statistics.median(norms)
         if norm > limit:
@@ -172,9 +201,10 @@ class Replica:
         from the reducer.
         """
         self.round, self.base = number + 1, self.step
-        places = self._places[fragment]
-        common, parameters = self._common[places], self._parameters[places]
-        changes = _parts(change, parameters)
+        self.site.reshard()
+        places = self.places[fragment]
+        common, parameters = self.common_parts[places], self._parameters[places]
+        changes = _parts(change.to(self.common.device, non_blocking=True), parameters)
         if self.outer is None:
             for one, mean in zip(common, changes):
                 one.add_(mean.view(one.shape))
@@ -199,7 +229,7 @@ class Replica:
             moved = self.common[start : start + elements].to(devices.pop(), non_blocking=True)
             common = list(_parts(moved, parameters))
         else:
-            common = [one.detach().reshape(-1) for one in self._common[places]]
+            common = [one.detach().reshape(-1) for one in self.common_parts[places]]
         for parameter, one in zip(parameters, common):
             own = _reals(parameter).to(one.device, torch.float32) if alpha else one
             _set(parameter, torch.lerp(one, own, alpha) if alpha else one)
@@ -211,11 +241,16 @@ class Replica:
             "outer": self.pack_outer(),
             "base": self.base,
             "round": self.round,
-            "frozen": [parameter.detach().cpu() for _, parameter in self._frozen],
+            "frozen": [own_part(parameter).detach().cpu() for _, parameter in self._frozen],
             "buffers": [tensor.detach().cpu() for tensor in self.buffers.tensors()],
             # Before the first step, workers keep their own optimizers' settings.
-            "optimizer": self.optimizer.state_dict() if self.step else None,
+            "optimizer": pack_optimizer(self.optimizer.state_dict(), *self.of_optimizer()) if self.step else None,
         }
+
+    def of_optimizer(self) -> Tuple[List[torch.Tensor], List[Optional[Rows]]]:
+        """The parameters of the local optimizer, with the rows of those that are sharded."""
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        return parameters, list(map(self.site.rows, parameters))
 
     def pack_outer(self) -> Optional[Dict[str, Any]]:
         """The kind of the outer optimizer, and a copy of its state."""
@@ -235,11 +270,12 @@ class Replica:
         A ``new`` replica also adopts frozen parameters, buffers and optimizer state. Others keep
         their own, except buffers that rounds make equal.
         """
+        self.site.reshard()
         self.common.copy_(packed["common"])
         self.load_outer(packed["outer"])
         self.step = self.base = packed["base"]
         self.round = packed["round"]
-        start = self.common if ahead is None else self.common + ahead
+        start = self.common if ahead is None else self.common + ahead.to(self.common.device)
         for parameter, values in zip(self._parameters, _parts(start, self._parameters)):
             _set(parameter, values)
         if new or self.buffers.shared:
@@ -247,40 +283,51 @@ class Replica:
                 write(tensor, values)
         if new:
             for (_, parameter), values in zip(self._frozen, packed["frozen"]):
-                write(parameter, values)
+                write(own_part(parameter), values)
             if packed["optimizer"] is not None:
-                self.optimizer.load_state_dict(packed["optimizer"])
+                self.optimizer.load_state_dict(unpack_optimizer([packed["optimizer"]], *self.of_optimizer()))
 
     def sent(self, fragment: int = 0) -> Sent:
         """The positions whose momentum is set to zero when the fragment's last message is
         applied."""
-        places, sent = self._places[fragment], {}
-        for name, parameter in zip(self.names[places], self._parameters[places]):
-            positions = self.reducer.sent(name) if self._options.mask and momenta(self.optimizer, parameter) else None
+        places, sent = self.places[fragment], {}
+        for name, parameter, sent_as in zip(self.names[places], self.trained[places], self.reducer.names[places]):
+            positions = self.reducer.sent(sent_as) if self._options.mask and momenta(self.optimizer, parameter) else None
             if positions:
                 sent[name] = torch.frombuffer(bytearray(positions), dtype=torch.int32)
         return sent
 
     def _mask_momentum(self, places: slice, sent: Sent) -> None:
-        for name, parameter in zip(self.names[places], self._parameters[places]):
+        for name, parameter in zip(self.names[places], self.trained[places]):
             if name in sent:
                 forget(self.optimizer, name, parameter, sent[name])
 
 
-def _flat(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The elements of all parameters as float32 in main memory, which is pinned if any of them is
-    on a GPU.
+def _flat(parameters: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
+    """The elements of all parameters as float32 on a device, or in main memory, which is pinned if
+    any of them is on a GPU.
 
-    Parameters are copied one by one: they may be on several devices, and this needs no copy of the
-    whole model on a GPU.
+    Parameters are copied one by one: they may be on several devices, and this needs no second copy
+    of the whole model on a GPU.
     """
-    devices = [one.device for one in parameters if one.device.type == "cuda"] or [torch.device("cpu")]
-    flat = Pinned(devices[0]).of(4 * sum(map(_elements, parameters))).view(torch.float32)
+    elements = sum(map(_elements, parameters))
+    gpus = {one.device for one in parameters if one.device.type == "cuda"}
+    if device.type == "cpu":
+        flat = Pinned(min(gpus, key=str, default=device)).of(4 * elements).view(torch.float32)
+    else:
+        flat = torch.empty(elements, dtype=torch.float32, device=device)
     for part, one in zip(_parts(flat, parameters), parameters):
         part.copy_(_reals(one), non_blocking=True)
-    for device in {one.device for one in parameters if one.device.type == "cuda"}:
-        torch.cuda.current_stream(device).synchronize()
+    for gpu in gpus if device.type == "cpu" else ():
+        torch.cuda.current_stream(gpu).synchronize()
     return flat
+
+
+def _in_main_memory(flat: torch.Tensor) -> torch.Tensor:
+    """Floats in main memory, which is pinned if they are on a GPU."""
+    if flat.device.type == "cpu":
+        return flat
+    return Pinned(flat.device).of(4 * flat.numel()).view(torch.float32).copy_(flat)
 
 
 def _parts(flat: torch.Tensor, parameters: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:

@@ -6,7 +6,8 @@ import re
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
+from functools import partial
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -130,7 +131,7 @@ class Rounds:
             if self._pending is not None:
                 self._finish()
             self.gathering.start()
-            self._carry_out(self._agree(None))
+            self._carry_out(partial(self._agree, None))
 
     def finish_together(self) -> None:
         """Exchanges all fragments after the last step of all ranks, which have taken part in each
@@ -147,11 +148,14 @@ class Rounds:
         if self._pending is not None:
             self._finish()
         self.gathering.start()
-        plan = Plan(self._replica.step, tuple(fragments), delayed)
+        self._carry_out(partial(self._plan, Plan(self._replica.step, tuple(fragments), delayed)))
+
+    def _plan(self, plan: Plan) -> Plan:
+        """The common plan of all ranks, given this rank's."""
         self._joining.notify()
-        if not delayed or self._joining.active or self._compares(plan):
-            plan = self._agree(plan)
-        self._carry_out(plan)
+        if plan.delayed and not self._joining.active and not self._compares(plan):
+            return plan
+        return self._agree(plan)
 
     def _compares(self, plan: Optional[Plan]) -> bool:
         """Whether ranks compare their buffers in this exchange. A rank that follows others does not
@@ -164,6 +168,8 @@ class Rounds:
         plan."""
         replica, buffers = self._replica, self._replica.buffers
         compares = self._compares(plan)
+        if compares:
+            buffers.settle_in(replica.site)
         own = _agreement.pack(plan, buffers.digests() if compares else b"")
         # With a delay, a rank may begin an exchange without announcing it. The error then has the
         # steps of both.
@@ -189,24 +195,30 @@ class Rounds:
     def _gather(self, own: bytes) -> List[bytes]:
         return self.gathering.gather(self._replica.reducer, own)
 
-    def _carry_out(self, plan: Plan) -> None:
+    def _carry_out(self, make_plan: Callable[[], Plan]) -> None:
+        """Makes the common plan of all ranks, and exchanges what it says. Parameters change after
+        all ranks of this site have the means."""
         replica = self._replica
-        replica.step = plan.step
-        with self._told():
-            changes = [(at, replica.change(at)) for at in plan.fragments]
-        sent = [(at, change, replica.send(change, at)) for at, change in changes]
+        with replica.site.agreed():
+            plan = make_plan()
+            replica.step = plan.step
+            with self._told():
+                changes = [(at, replica.change(at)) for at in plan.fragments]
+            sent = [(at, change, replica.send(change, at)) for at, change in changes]
+            if not plan.delayed:
+                self._wait()
         if plan.delayed:
             [(at, change, number)] = sent
             self._pending = Pending(at, change, number, plan.step + self._delay)
             return
-        self._wait()
         for at, change, number in sent:
             replica.apply(change, number, at)
 
     def _finish(self) -> None:
         pending, self._pending = self._pending, None
         assert pending is not None
-        self._wait()
+        with self._replica.site.agreed():
+            self._wait()
         self._replica.apply(pending.change, pending.number, pending.fragment, self._alpha, pending.sent)
 
     def _wait(self) -> None:

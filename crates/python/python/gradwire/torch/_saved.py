@@ -82,7 +82,7 @@ def merged(states: Union[State, Sequence[State]], kind: str, size: int, more: Se
         raise _core.StateError("there are no states to load; pass this rank's state, or those of all ranks")
     if len({state["step"] for state in states}) > 1:
         raise _core.StateError("the states are from different steps; pass states that all ranks saved at the same step")
-    return states[0], [_unpack(part) for state in states for part in _parts(state, size)]
+    return states[0], [unpack(part) for state in states for part in _parts(state, size)]
 
 
 def _parts(state: State, size: int) -> List[Any]:
@@ -101,7 +101,7 @@ def _parts(state: State, size: int) -> List[Any]:
     return [exchange[own]]
 
 
-def _unpack(packed: Any) -> bytes:
+def unpack(packed: Any) -> bytes:
     """Bytes from the tuple with a tensor of them, which a file format may have made a list."""
     tensor = packed[0] if isinstance(packed, (list, tuple)) and packed else packed
     if not isinstance(tensor, torch.Tensor):
@@ -112,7 +112,7 @@ def _unpack(packed: Any) -> bytes:
 
 def from_bytes(packed: Any) -> Any:
     """The value that ``_states.to_bytes`` has packed, from an entry of a state."""
-    return torch.load(io.BytesIO(_unpack(packed)), weights_only=True, map_location="cpu")
+    return torch.load(io.BytesIO(unpack(packed)), weights_only=True, map_location="cpu")
 
 
 def check_layout(states: Union[State, Sequence[State]], layout: Layout) -> None:

@@ -39,6 +39,11 @@ def trainable(model: torch.nn.Module, ignored: Collection[str] = ()) -> List[Tup
     return named
 
 
+def own_part(tensor: Any) -> Any:
+    """This rank's part of a DTensor; everything else as it is."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
 def as_reals(tensor: torch.Tensor) -> torch.Tensor:
     """A view of a complex tensor as pairs of reals, with a last dimension of two; other tensors as
     they are."""

@@ -321,15 +321,20 @@ def replica_group(replicas: Any, units: List[Unit]) -> Any:
             "of a mesh of two dimensions"
         )
     group = replicas.get_group() if hasattr(replicas, "get_group") else replicas
+    check_replicas("replicas", group, units)
+    return group
+
+
+def check_replicas(argument: str, group: Any, units: List[Unit]) -> None:
+    """Refuses an argument that is not the process group of the ranks that hold the same shard."""
     if not isinstance(group, dist.ProcessGroup):
         raise _core.ConfigError(
-            f"replicas={replicas!r} is neither a process group nor a mesh of one dimension; give the process group of the ranks that hold "
+            f"{argument}={group!r} is neither a process group nor a mesh of one dimension; give the process group of the ranks that hold "
             "the same shard"
         )
     common = set(dist.get_process_group_ranks(group)) & set(dist.get_process_group_ranks(shard_group(units)))
     if common != {dist.get_rank()}:
         raise _core.ConfigError(
-            f"replicas and the mesh of the shards have ranks {sorted(common)} in common; replicas are the ranks that hold the same shard, "
-            "such as the other dimension of a mesh of two dimensions"
+            f"{argument} and the mesh of the shards have ranks {sorted(common)} in common; {argument} are the ranks that hold the same "
+            "shard, such as the other dimension of a mesh of two dimensions"
         )
-    return group
