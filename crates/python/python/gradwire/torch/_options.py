@@ -76,8 +76,8 @@ class Options:
             raise _core.ConfigError(f"{self.exchange} is for models that fully_shard has sharded, not for replicas; {remedy}")
 
     def reducer(self, named: Iterable[Named], channel: Channel) -> _core.Reducer:
-        """Creates a reducer for some parameters over the ranks of a channel. Their types are those of
-        the values that it averages."""
+        """Creates a reducer for some parameters over the ranks of a channel. Their types are those
+        of the values that it averages."""
         self.check()
         created = _core.Reducer(
             channel,
