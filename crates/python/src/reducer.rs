@@ -192,8 +192,8 @@ impl ReducerHandle {
         })
     }
 
-    /// Averages a group of `elements` gradients of type `element_type` that a device compresses. The
-    /// background thread calls the methods of `device`, and `done()` at the end.
+    /// Averages a group of `elements` gradients of type `element_type` that a device compresses.
+    /// The background thread calls the methods of `device`, and `done()` at the end.
     fn average_device(
         &self,
         tensor_group: usize,

@@ -94,8 +94,9 @@ def scaled(rank, size, compressor, dtype, scale, options, device):
     return torch.cat(found).numpy()
 
 
-# A factor that is no power of two; signs of 1, which times the factor are too large for 16 bits; and
-# vectors of 16 bits, which keep the factor, beside a matrix with their compressor, which does not.
+# A factor that is no power of two; signs of 1, which times the factor are too large for 16 bits;
+# and vectors of 16 bits, which keep the factor, beside a matrix with their compressor, which does
+# not.
 @pytest.mark.parametrize("setting, largest", [
     (("3lc", torch.float32, 3.0, {}), None),
     (("signsgd", torch.float16, 1e5, {}), 65504.0),

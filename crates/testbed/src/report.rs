@@ -38,6 +38,9 @@ pub fn html(
         page.paragraph(what).list(lines);
     }
     page.section("Quality and traffic").table(&table::traffic(&summary));
+    if let Some(beyond) = table::beyond_all_reduce(&summary) {
+        page.notes(&[beyond]);
+    }
     page.section("Time per step").table(&table::time(&summary)).notes(&table::notes(&summary));
 
     let over_time = summary.links.iter().map(|&link| figures::quality_over_time(runs, link));

@@ -113,6 +113,8 @@ pub struct Summary {
     /// The number of workers, if there are more than two and all runs use all-gather: an all-reduce
     /// of `none` would then move fewer bytes than the runs of `none`.
     pub gathered: Option<usize>,
+    /// The bits per parameter and step that a worker sends in an uncompressed all-reduce.
+    pub all_reduce_bits: f64,
 }
 
 impl Summary {
@@ -165,6 +167,7 @@ pub fn summarize(runs: &[RunRecord], links: &[Link]) -> Result<Summary, TestbedE
         links: links.to_vec(),
         lacks_servers: !common.servers,
         gathered: (by_all_gather && runs[0].workers > 2).then_some(runs[0].workers),
+        all_reduce_bits: 32.0 * Exchange::AllReduce.receivers(runs[0].workers),
     })
 }
 

@@ -222,6 +222,24 @@ pub fn difference(metric: Metric, difference: &Spread) -> String {
     if count > 1 { format!("{shown} ± {deviation}") } else { shown }
 }
 
+/// Names the compressors whose workers sent more bytes than in an uncompressed all-reduce of the
+/// gradients of every step, and says how many times as many.
+pub fn beyond_all_reduce(summary: &Summary) -> Option<String> {
+    let sent = summary.rows.iter().map(|row| (row, row.bits_up / summary.all_reduce_bits));
+    // Headers take a few percent of the smallest models.
+    let beyond: Vec<String> = sent
+        .filter(|(_, ratio)| ratio.is_finite() && *ratio > 1.05)
+        .map(|(row, ratio)| format!("{} {}", row.compressor, times(ratio)))
+        .collect();
+    (!beyond.is_empty()).then(|| {
+        format!(
+            "Workers sent more bytes than in an uncompressed all-reduce: {}. Use all-reduce, \
+             scatter-reduce, or a compressor that sends less.",
+            beyond.join(", ")
+        )
+    })
+}
+
 /// Explanations of the numbers in [`traffic`] and [`time`], for a caption.
 pub fn notes(summary: &Summary) -> Vec<String> {
     let by_all_gather;
@@ -349,6 +367,19 @@ mod tests {
         };
         assert!(says(5, Exchange::AllGather));
         assert!(!says(4, Exchange::AllGather) && !says(5, Exchange::ScatterReduce));
+    }
+
+    #[test]
+    fn compressors_that_send_more_than_an_all_reduce_are_named() {
+        let mut runs = [synthetic::run("none", 1), synthetic::run("topk:ratio=0.9", 1)];
+        assert_eq!(beyond_all_reduce(&synthetic::summary(&runs)), None);
+        // Four workers send 48 bits a parameter; this one sends 72 in each of 10 steps.
+        runs[1].bytes_up = 10.0 * 9000.0;
+        let note = beyond_all_reduce(&synthetic::summary(&runs)).unwrap();
+        assert!(note.contains("uncompressed all-reduce: topk:ratio=0.9 1.50×. Use"), "{note}");
+        runs[1].workers = 1;
+        runs[0].workers = 1;
+        assert_eq!(beyond_all_reduce(&synthetic::summary(&runs)), None);
     }
 
     #[test]

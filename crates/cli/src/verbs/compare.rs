@@ -163,9 +163,10 @@ fn add_others(
     }
 }
 
-/// Prints the tables of quality and traffic, and of time.
+/// Prints the tables of quality and traffic, and of time; says if a compressor saves no traffic.
 pub(crate) fn print_tables(summary: &Summary) -> Result<(), Failure> {
     output::line(table::traffic(summary).terminal())?;
+    table::beyond_all_reduce(summary).into_iter().try_for_each(output::line)?;
     output::line("")?;
     output::line(table::time(summary).terminal())
 }

@@ -1,4 +1,5 @@
-//! Averages of gradients with the factor of a loss that is scaled up, and of values of another type.
+//! Averages of gradients with the factor of a loss that is scaled up, and of values of another
+//! type.
 
 use gradwire::Dtype;
 

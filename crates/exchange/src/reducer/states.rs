@@ -115,7 +115,8 @@ impl Reducer {
         let saved = first.setting("exchange")?.to_owned();
         // The exchange of the step at which the state was saved.
         let of_state = self.exchanges().find(|exchange| exchange.to_string() == saved);
-        let changed = of_state.map(|exchange| self.change(exchange)).transpose()?;
+        let other = of_state.filter(|exchange| *exchange != self.exchange);
+        let changed = other.map(|exchange| self.change(exchange)).transpose()?;
         let restored = self.restore_saved(&ranks, states, joined);
         if let (Err(_), Some(before)) = (&restored, changed) {
             self.put_back(before);

@@ -158,12 +158,12 @@ class Staging:
     def stage(
         self, number: Tuple[int, int], tensor: torch.Tensor, scale: Scale
     ) -> Tuple[Future, torch.Tensor, Callable[[], None], Callable[[], Optional[float]]]:
-        """Starts to copy a bucket, or its part in one message, to main memory. Values of float32 are
-        divided by ``scale``; the averaging thread divides values of 16 bits.
+        """Starts to copy a bucket, or its part in one message, to main memory.
 
+        Values of float32 are divided by ``scale``; the averaging thread divides values of 16 bits.
         Returns the bucket's future, its values in main memory, a function to call when they have
-        been averaged, and a function to call before they are read, which returns the scale that the
-        values have, if they have one.
+        been averaged, and a function to call before they are read, which returns the scale that
+        values of 16 bits still have.
         """
         narrow = tensor.dtype != torch.float32
         # The other stream does not use the bucket before the averaging thread has waited for the

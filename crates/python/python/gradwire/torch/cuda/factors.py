@@ -2,9 +2,9 @@
 
 The gradient ``C``, rows × columns, stays on the device. The host averages and orthonormalises
 factors, rank × (rows + columns) numbers. PyTorch computes the products with ``C``, because a rank's
-own addends may be summed in any order: one batched product for matrices of equal shape that lie at
-equal distances, as those of repeated layers do. The product of the averaged factors must have the same bits
-on all ranks, so its terms are added in the host's order, and each is rounded.
+own addends may be summed in any order. Matrices of equal shape at equal distances, such as those of
+repeated layers, take one batched product. The product of the averaged factors must have the same
+bits on all ranks, so its terms are added in the host's order, and each is rounded.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ def _stored(batch: Batch, source: Source) -> Tuple[torch.Tensor, List[int]]:
 
 
 def multiply(factors: torch.Tensor, matrices: torch.Tensor, out: torch.Tensor) -> None:
-    """``factors·matrices``, a batched product, with 24-bit mantissas even if the program lets PyTorch
-    use fewer bits (TF32)."""
+    """``factors·matrices``, a batched product, with 24-bit mantissas even if the program lets
+    PyTorch use fewer bits (TF32)."""
     if _is_precise():
         torch.bmm(factors, matrices, out=out)
         return
