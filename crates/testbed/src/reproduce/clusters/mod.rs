@@ -47,6 +47,10 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
         printed.extend([heading.to_owned(), table.terminal()]);
     }
     let nodes = &simulated[1];
+    text.push_str(&format!(
+        "\n## Messages that stay on the GPU\n\n{}",
+        variations::on_the_device(nodes)
+    ));
     text.push_str(&format!("\n## Larger buckets\n\n{}", variations::larger_buckets(nodes)));
     text.push_str(&format!("\n## Other guesses\n\n{}", variations::other_guesses(nodes)));
     text.push_str(&format!("\n## Beside published gains\n\n{}", beside()?.markdown()));
