@@ -121,8 +121,8 @@ impl Method {
         self.spec.compressor().linear().is_some() && !self.spec.entry().sparse
     }
 
-    /// Whether its gradients can travel from GPU to GPU, at a known speed of compression. Changes of
-    /// local steps travel by the host.
+    /// Whether its gradients can travel from GPU to GPU, at a known speed of compression. Changes
+    /// of local steps travel by the host.
     pub fn on_device(&self) -> bool {
         let has_form = self.spec.compressor().device_form().is_some();
         self.kernels.is_some() && has_form && self.spec.every() == 1
