@@ -14,8 +14,8 @@
 //!    ([`MeasuredStep`]).
 //! 4. [`advise`] compares the candidates with a step that averages the same buckets uncompressed.
 //!
-//! [`topology`] predicts steps of nodes of several ranks, with kernels on GPUs, from measured speeds
-//! instead of trials.
+//! [`topology`] predicts steps of nodes of several ranks, with kernels on GPUs, from measured
+//! speeds instead of trials.
 //!
 //! The prediction does not include the effect of compression on the trained model.
 //! [`Candidate::doubt`] says when gradwire's own measurements call for care.

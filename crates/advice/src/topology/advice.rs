@@ -67,8 +67,8 @@ impl Comparison<'_> {
     /// The plans of a method.
     pub fn plans(&self, method: &Method) -> Vec<Plan> {
         match self.sharded {
-            true => Plan::between_sites(method.adds(), method.has_kernels()),
-            false => Plan::all(&self.simulation.topology, method.adds(), method.has_kernels()),
+            true => Plan::between_sites(method.adds()),
+            false => Plan::all(&self.simulation.topology, method.adds(), method.on_device()),
         }
     }
 

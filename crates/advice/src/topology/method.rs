@@ -121,9 +121,11 @@ impl Method {
         self.spec.compressor().linear().is_some() && !self.spec.entry().sparse
     }
 
-    /// Whether the GPU can compress it at a known speed.
-    pub fn has_kernels(&self) -> bool {
-        self.kernels.is_some()
+    /// Whether its gradients can travel from GPU to GPU, at a known speed of compression. Changes
+    /// of local steps travel by the host.
+    pub fn on_device(&self) -> bool {
+        let has_form = self.spec.compressor().device_form().is_some();
+        self.kernels.is_some() && has_form && self.spec.every() == 1
     }
 
     /// The messages of a transport.

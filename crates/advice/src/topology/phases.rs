@@ -65,7 +65,6 @@ fn depth(members: usize) -> f64 {
 
 /// The ranks that exchange messages, as seen from one of them. All `ranks_per_node` ranks of a node
 /// send at the same time, in one group or in a group each.
-#[derive(Clone, Copy)]
 struct Group {
     /// Other members on this rank's node.
     near: usize,

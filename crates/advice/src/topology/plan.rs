@@ -78,40 +78,34 @@ impl Plan {
         }
     }
 
-    /// Every plan for gradients whose messages do or do not add up, `adds`, between these ranks.
-    /// With one node or one rank a node, all plans are flat.
-    pub fn all(at: &Topology, adds: bool, has_kernels: bool) -> Vec<Self> {
+    /// Every plan that gradwire offers between these ranks for messages that do or do not add up,
+    /// `adds`. Messages stay on the GPU, `on_device`, between all ranks only; on two levels they
+    /// travel by the host. With one node or one rank a node, all plans are flat.
+    pub fn all(at: &Topology, adds: bool, on_device: bool) -> Vec<Self> {
         if adds {
             return vec![Self::PLAIN];
         }
-        let levels: &[Levels] = match at.nodes > 1 && at.ranks_per_node > 1 {
-            true => &[Levels::Flat, Levels::Two],
-            false => &[Levels::Flat],
-        };
-        Self::over(levels, has_kernels)
+        let mut plans = Self::by(Levels::Flat, Transport::Host).to_vec();
+        if on_device {
+            plans.extend(Self::by(Levels::Flat, Transport::Device));
+        }
+        if at.nodes > 1 && at.ranks_per_node > 1 {
+            plans.extend(Self::by(Levels::Two, Transport::Host));
+        }
+        plans
     }
 
     /// Every plan between sites whose ranks hold shards.
-    pub fn between_sites(adds: bool, has_kernels: bool) -> Vec<Self> {
-        if adds {
-            return vec![Self { levels: Levels::Sites, ..Self::PLAIN }];
+    pub fn between_sites(adds: bool) -> Vec<Self> {
+        match adds {
+            true => vec![Self { levels: Levels::Sites, ..Self::PLAIN }],
+            false => Self::by(Levels::Sites, Transport::Host).to_vec(),
         }
-        Self::over(&[Levels::Sites], has_kernels)
     }
 
-    fn over(levels: &[Levels], has_kernels: bool) -> Vec<Self> {
-        let transports: &[Transport] = match has_kernels {
-            true => &[Transport::Device, Transport::Host],
-            false => &[Transport::Host],
-        };
-        let exchanges = [Exchange::AllGather, Exchange::ScatterReduce];
-        let of = |&levels: &Levels| {
-            let of = move |&transport: &Transport| {
-                exchanges.map(|exchange| Self { exchange, levels, transport })
-            };
-            transports.iter().flat_map(of)
-        };
-        levels.iter().flat_map(of).collect()
+    fn by(levels: Levels, transport: Transport) -> [Self; 2] {
+        let of = |exchange| Self { exchange, levels, transport };
+        [Exchange::AllGather, Exchange::ScatterReduce].map(of)
     }
 }
 

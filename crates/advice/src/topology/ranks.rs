@@ -49,7 +49,7 @@ impl Topology {
             ));
         }
         for (name, link) in [("inside a node", inside), ("between nodes", between)] {
-            if !(link.bits_per_second >= 1.0) {
+            if link.bits_per_second.is_nan() || link.bits_per_second < 1.0 {
                 return refuse(format!(
                     "the link {name} has {} bit/s; give at least 1 bit/s",
                     link.bits_per_second

@@ -128,7 +128,7 @@ fn bytes_are_those_of_all_buckets() {
 
 /// The fastest step of a method.
 fn fastest(at: Topology, method: &Method) -> f64 {
-    let plans = Plan::all(&at, method.adds(), method.has_kernels());
+    let plans = Plan::all(&at, method.adds(), method.on_device());
     plans.into_iter().map(|plan| seconds(at, method, plan)).fold(f64::INFINITY, f64::min)
 }
 

@@ -72,11 +72,10 @@ enum Preset {
 }
 
 /// The default compressors of simulations.
-const SPECS: [&str; 13] = [
+const SPECS: [&str; 12] = [
     "bf16",
     "int8",
     "int4:hadamard=on,ef=off",
-    "int4:block=1024,ef=off",
     "eden:bits=4",
     "eden:bits=2",
     "eden",

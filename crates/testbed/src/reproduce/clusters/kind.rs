@@ -17,16 +17,8 @@ pub(super) struct Kind {
 }
 
 /// The compressors of gradients that none of gradwire's measurements doubts with Adam.
-const GRADIENTS: [&str; 8] = [
-    "none",
-    "bf16",
-    "int8",
-    "int4:hadamard=on,ef=off",
-    "int4:block=1024,ef=off",
-    "eden:bits=4",
-    "eden:bits=2",
-    "eden",
-];
+const GRADIENTS: [&str; 7] =
+    ["none", "bf16", "int8", "int4:hadamard=on,ef=off", "eden:bits=4", "eden:bits=2", "eden"];
 
 /// The compressors of the changes of local steps.
 const CHANGES: [&str; 6] = [
@@ -45,7 +37,7 @@ pub(super) const KINDS: [Kind; 3] = [
         file: "pcie",
         picture: PCIE,
         specs: &GRADIENTS,
-        columns: ["bf16", "int8", "int4:block=1024,ef=off"],
+        columns: ["bf16", "int8", "eden:bits=4"],
     },
     Kind {
         heading: "Nodes joined by Ethernet",

@@ -9,6 +9,7 @@ mod cell;
 mod charts;
 mod kind;
 mod tables;
+mod variations;
 
 use gradwire_advice::topology::published;
 
@@ -45,7 +46,13 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
         ));
         printed.extend([heading.to_owned(), table.terminal()]);
     }
-    text.push_str(&format!("\n## Larger buckets\n\n{}", tables::larger_buckets(&simulated[1])));
+    let nodes = &simulated[1];
+    text.push_str(&format!(
+        "\n## Messages that stay on the GPU\n\n{}",
+        variations::on_the_device(nodes)
+    ));
+    text.push_str(&format!("\n## Larger buckets\n\n{}", variations::larger_buckets(nodes)));
+    text.push_str(&format!("\n## Other guesses\n\n{}", variations::other_guesses(nodes)));
     text.push_str(&format!("\n## Beside published gains\n\n{}", beside()?.markdown()));
     text.push_str(&format!("\n## Assumptions\n\n{}\n## Charts\n", assumptions::LIST));
     Ok(page(results, &text, &charts::charts(&simulated), printed))

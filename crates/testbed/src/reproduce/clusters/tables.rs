@@ -3,8 +3,8 @@
 use gradwire_advice::topology::Picture;
 use gradwire_exchange::Link;
 
-use super::cell::{Cell, Timed, cells};
-use super::kind::{Kind, Simulated};
+use super::cell::{Cell, Timed};
+use super::kind::Kind;
 use crate::format::{bandwidth, seconds, times};
 use crate::table::Table;
 
@@ -55,32 +55,6 @@ pub(super) fn table(kind: &Kind, cells: &[Cell]) -> Table {
         .column("of ideal", |cell| format!("{:.0} %", ideal(cell)))
         .table()
         .left_aligned()
-}
-
-/// The largest size of nodes with larger buckets, with a sentence.
-pub(super) fn larger_buckets(Simulated { kind, methods, .. }: &Simulated) -> String {
-    let picture = &kind.picture;
-    let size = picture.sizes[picture.sizes.len() - 1];
-    let link = Link { bits_per_second: 100e9, ..picture.compared()[0] };
-    let of = |mebibytes: usize| {
-        let picture = Picture { bucket: mebibytes << 18, ..*picture };
-        (mebibytes, cells(&picture, &[size], &[link], methods).remove(0))
-    };
-    let rows = [25, 100, 400].map(of);
-    let mut columns = Table::of(&rows)
-        .column("bucket_cap_mb", |(mebibytes, _)| mebibytes)
-        .column("no compression", |(_, cell)| seconds(cell.plain));
-    for spec in ["bf16", "int8", "eden:bits=4", "eden"] {
-        columns = columns.column(format!("`{spec}`"), |(_, cell)| seconds(cell.of(spec).seconds));
-    }
-    format!(
-        "An all-to-all between 1250 nodes sends 1249 messages a bucket, each with its own cost. Steps of {} × {} ranks at \
-         {} with larger buckets, as `bucket_cap_mb` of DistributedDataParallel makes them:\n\n{}",
-        size[0],
-        size[1],
-        bandwidth(link.bits_per_second),
-        columns.table().markdown()
-    )
 }
 
 /// Sentences about where no compression wins.
