@@ -205,6 +205,11 @@ fn check(format: BlockScaled, elements: usize, scales: &[u8], codes: &[u8]) {
     assert_eq!(codes.len(), format.code_bytes(elements), "a code for each element");
 }
 
+/// Blocks of a group. The numbers of all blocks of a group are computed together, by vectors.
+const GROUP: usize = 32;
+/// The most elements of a group.
+const MOST: usize = GROUP * MX_BLOCK;
+
 #[inline(always)]
 fn encode<const BLOCK: usize, S: Scales<BLOCK>>(
     all: S,
@@ -212,44 +217,66 @@ fn encode<const BLOCK: usize, S: Scales<BLOCK>>(
     scales: &mut [u8],
     codes: &mut [u8],
 ) {
-    let (blocks, rest) = values.as_chunks_mut::<BLOCK>();
-    let (whole, last) = codes.split_at_mut(blocks.len() * bytes_of_block::<BLOCK, S>());
-    let (of_blocks, of_rest) = scales.split_at_mut(blocks.len());
-    let of_blocks = of_blocks.iter_mut().zip(whole.chunks_exact_mut(bytes_of_block::<BLOCK, S>()));
-    for (block, (scale, codes)) in blocks.iter_mut().zip(of_blocks) {
-        *scale = encode_block(all, block, codes);
-    }
-    if let [scale] = of_rest {
-        *scale = encode_block(all, rest, last);
+    let bytes = GROUP * bytes_of_block::<BLOCK, S>();
+    let groups = values.chunks_mut(GROUP * BLOCK).zip(codes.chunks_mut(bytes));
+    for ((values, codes), places) in groups.zip(scales.chunks_mut(GROUP)) {
+        let (mut bytes, mut scales, mut inverses) = ([0; GROUP], [0.0; GROUP], [0.0; GROUP]);
+        let largest = largest_of_blocks::<BLOCK>(values);
+        for (at, &largest) in largest.iter().enumerate() {
+            bytes[at] = all.of_largest(f32::from_bits(largest));
+            (scales[at], inverses[at]) = (all.scale(bytes[at]), all.inverse(bytes[at]));
+        }
+        places.copy_from_slice(&bytes[..places.len()]);
+        if S::Element::BITS == 8 {
+            round_blocks::<BLOCK, S>(values, &scales, &inverses, codes);
+        } else {
+            let mut halves = [0; MOST];
+            round_blocks::<BLOCK, S>(values, &scales, &inverses, &mut halves);
+            for (byte, pair) in codes.iter_mut().zip(halves.as_chunks().0) {
+                let pair = u16::from_le_bytes(*pair);
+                *byte = (pair | pair >> 4) as u8;
+            }
+        }
     }
 }
 
-/// Encodes at most a block; returns the byte of its scale.
+/// The bits of the largest absolute value of each block of a group; 0 for missing blocks.
 #[inline(always)]
-fn encode_block<const BLOCK: usize, S: Scales<BLOCK>>(
-    all: S,
-    block: &mut [f32],
-    codes: &mut [u8],
-) -> u8 {
-    let largest = block.iter().fold(0, |most, x| (x.to_bits() & 0x7fff_ffff).max(most));
-    let byte = all.of_largest(f32::from_bits(largest));
-    let (scale, inverse) = (all.scale(byte), all.inverse(byte));
-    let nearest = |x: &mut f32, code: &mut u8| {
-        let (nearest, number) = S::Element::nearest(*x, inverse);
-        *code = nearest;
-        *x -= number * scale;
-    };
-    if S::Element::BITS == 8 {
-        block.iter_mut().zip(codes).for_each(|(x, code)| nearest(x, code));
-    } else {
-        let mut halves = [0; BLOCK];
-        block.iter_mut().zip(&mut halves).for_each(|(x, code)| nearest(x, code));
-        for (byte, pair) in codes.iter_mut().zip(halves.as_chunks().0) {
-            let pair = u16::from_le_bytes(*pair);
-            *byte = (pair | pair >> 4) as u8;
-        }
+fn largest_of_blocks<const BLOCK: usize>(values: &[f32]) -> [u32; GROUP] {
+    let of = |block: &[f32]| block.iter().fold(0, |most, x| (x.to_bits() & 0x7fff_ffff).max(most));
+    let mut largest = [0; GROUP];
+    let (blocks, rest) = values.as_chunks::<BLOCK>();
+    blocks.iter().zip(&mut largest).for_each(|(block, largest)| *largest = of(block));
+    if let Some(last) = largest.get_mut(blocks.len()) {
+        *last = of(rest);
     }
-    byte
+    largest
+}
+
+/// Writes a byte with the code of each element of a group, and leaves the errors.
+#[inline(always)]
+fn round_blocks<const BLOCK: usize, S: Scales<BLOCK>>(
+    values: &mut [f32],
+    scales: &[f32; GROUP],
+    inverses: &[f32; GROUP],
+    codes: &mut [u8],
+) {
+    let round = |block: &mut [f32], codes: &mut [u8], at: usize| {
+        for (x, code) in block.iter_mut().zip(codes) {
+            let (nearest, number) = S::Element::nearest(*x, inverses[at]);
+            *code = nearest;
+            *x -= number * scales[at];
+        }
+    };
+    let (blocks, rest) = values.as_chunks_mut::<BLOCK>();
+    let count = blocks.len();
+    let (whole, last) = codes.as_chunks_mut::<BLOCK>();
+    for (at, (block, codes)) in blocks.iter_mut().zip(whole.iter_mut()).enumerate() {
+        round(block, codes, at);
+    }
+    if !rest.is_empty() {
+        round(rest, whole.get_mut(count).map_or(last, |codes| &mut codes[..]), count);
+    }
 }
 
 #[inline(always)]
@@ -260,37 +287,35 @@ fn add<const BLOCK: usize, S: Scales<BLOCK>>(
     weight: f32,
     out: &mut [f32],
 ) {
-    let (blocks, rest) = out.as_chunks_mut::<BLOCK>();
-    let (whole, last) = codes.split_at(blocks.len() * bytes_of_block::<BLOCK, S>());
-    let (of_blocks, of_rest) = scales.split_at(blocks.len());
-    let of_blocks = of_blocks.iter().zip(whole.chunks_exact(bytes_of_block::<BLOCK, S>()));
-    for (block, (&scale, codes)) in blocks.iter_mut().zip(of_blocks) {
-        add_block::<BLOCK, S>(codes, all.scale(scale), weight, block);
-    }
-    if let [scale] = of_rest {
-        add_block::<BLOCK, S>(last, all.scale(*scale), weight, rest);
+    let bytes = GROUP * bytes_of_block::<BLOCK, S>();
+    let groups = out.chunks_mut(GROUP * BLOCK).zip(codes.chunks(bytes));
+    for ((out, codes), bytes) in groups.zip(scales.chunks(GROUP)) {
+        let mut scales = [0.0; GROUP];
+        bytes.iter().zip(&mut scales).for_each(|(&byte, scale)| *scale = all.scale(byte));
+        if S::Element::BITS == 8 {
+            add_blocks::<BLOCK, S>(codes, &scales, weight, out);
+        } else {
+            let mut halves = [0; MOST];
+            for (pair, &byte) in halves.as_chunks_mut::<2>().0.iter_mut().zip(codes) {
+                *pair = [byte & 15, byte >> 4];
+            }
+            add_blocks::<BLOCK, S>(&halves, &scales, weight, out);
+        }
     }
 }
 
-/// Adds at most a block.
+/// Adds the elements of a group, whose codes are bytes.
 #[inline(always)]
-fn add_block<const BLOCK: usize, S: Scales<BLOCK>>(
+fn add_blocks<const BLOCK: usize, S: Scales<BLOCK>>(
     codes: &[u8],
-    scale: f32,
+    scales: &[f32; GROUP],
     weight: f32,
     out: &mut [f32],
 ) {
-    let mut halves = [0; BLOCK];
-    let codes = if S::Element::BITS == 8 {
-        codes
-    } else {
-        for (pair, &byte) in halves.as_chunks_mut::<2>().0.iter_mut().zip(codes) {
-            *pair = [byte & 15, byte >> 4];
+    for ((out, codes), scale) in out.chunks_mut(BLOCK).zip(codes.chunks(BLOCK)).zip(scales) {
+        for (out, &code) in out.iter_mut().zip(codes) {
+            *out += weight * (S::Element::number(code) * scale);
         }
-        &halves
-    };
-    for (out, &code) in out.iter_mut().zip(codes) {
-        *out += weight * (S::Element::number(code) * scale);
     }
 }
 

@@ -47,9 +47,11 @@ pub(super) trait Minifloat: Copy {
         let sign = code << (32 - Self::BITS) & SIGN;
         let fields = (code & ((1 << (Self::BITS - 1)) - 1)) << (MANTISSA - Self::MANTISSA);
         // With the exponent of the least normal number, a subnormal number is too large by it.
-        let is_subnormal = fields < 1 << MANTISSA;
-        let (less, excess) = if is_subnormal { (0, Self::LEAST) } else { (1 << MANTISSA, 0.0) };
-        let magnitude = f32::from_bits(fields + Self::LEAST.to_bits() - less) - excess;
+        // Without a branch: a loop with branches is not compiled to vectors.
+        let is_subnormal = u32::from(fields < 1 << MANTISSA).wrapping_neg();
+        let least = Self::LEAST.to_bits();
+        let wide = fields + least - (1 << MANTISSA & !is_subnormal);
+        let magnitude = f32::from_bits(wide) - f32::from_bits(least & is_subnormal);
         f32::from_bits(magnitude.to_bits() | sign)
     }
 }

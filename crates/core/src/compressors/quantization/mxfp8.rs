@@ -88,7 +88,7 @@ mod tests {
         gradient[64] = f32::MAX;
         let mut expected = [0; 3 + 65];
         expected[..3].copy_from_slice(&[127 - 7, 127 - 8, 127 + 119]);
-        (expected[3], expected[3 + 31]) = (15 * 8 + 4, 0x80 | 7 * 8);
+        (expected[3], expected[3 + 31]) = (15 * 8 + 4, 0x80 | (7 * 8));
         (expected[3 + 32], expected[3 + 63], expected[3 + 64]) = (0x7e, 0x80, 0x7e);
         assert_eq!(encode("mxfp8:ef=off", &gradient), expected);
         let left = residual("mxfp8", &gradient);
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn e5m2_by_hand() {
         // The scale is 2^(1 − 15); 3 is 1.5·2^15, code 30·4 + 2; −1 is 2^14, code 29·4.
-        let expected = [127 - 14, 30 * 4 + 2, 0x80 | 29 * 4];
+        let expected = [127 - 14, 30 * 4 + 2, 0x80 | (29 * 4)];
         assert_eq!(encode("mxfp8:element=e5m2", &[3.0, -1.0]), expected);
         assert_eq!(round_trip("mxfp8:element=e5m2", &[3.0, -1.0]), [3.0, -1.0]);
     }
