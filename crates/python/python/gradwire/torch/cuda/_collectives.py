@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Callable, List, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 import torch
 from torch.distributed.distributed_c10d import AllgatherOptions, AllToAllOptions
@@ -67,7 +67,7 @@ class Peers:
     """
 
     def __init__(self, group: Any, device: torch.device, deadline: float) -> None:
-        self._group = group
+        self._group, self._device = group, device
         self.rank, self.size = group.rank(), group.size()
         self.traffic = Traffic()
         self._to_all, self._gather = AllToAllOptions(), AllgatherOptions()
@@ -90,6 +90,22 @@ class Peers:
         self._run(self._group._allgather_base, received, sent, self._gather)
         self._count(len(sent) * (self.size - 1), len(received) - len(sent))
         return received
+
+    def reason_against(self) -> Optional[str]:
+        """Why the collectives do not work; ``None`` if they do. Waits for the device. All ranks
+        must call it."""
+        # Rank r sends r and s to rank s.
+        pairs = [[one % 256, self.rank % 256] for one in range(self.size)]
+        sent = torch.tensor([[pair[1], pair[0]] for pair in pairs], dtype=torch.uint8, device=self._device)
+        try:
+            to_all = self.all_to_all(sent.flatten(), [2] * self.size)
+            gathered = self.all_gather(sent[self.rank])
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        expected = [number for pair in pairs for number in pair], [pair[0] for pair in pairs for _ in range(2)]
+        right = (to_all.tolist(), gathered.tolist()) == expected
+        self.traffic = Traffic()
+        return None if right else "the collectives of the process group deliver wrong bytes"
 
     @staticmethod
     def _run(collective: Callable[..., Any], *arguments: Any) -> None:
