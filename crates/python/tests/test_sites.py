@@ -100,7 +100,7 @@ def whole(model):
 NESTEROV = gradwire.torch.Nesterov(lr=0.7, momentum=0.5)
 CASES = [
     {"every": 3, "outer": NESTEROV, "median_clip": True},
-    {"every": 4, "fragments": 2, "fragment_sync_delay": 1, "common_device": "model"},
+    {"every": 4, "fragments": 2, "fragment_sync_delay": 1, "common_device": "model", "exchange": "scatter-reduce"},
 ]
 
 
@@ -189,6 +189,8 @@ def beside_a_plain_reducer(rank, size):
         reducer.average(reducer.tensor_group([name for name, _ in named]), step, buffer(own), keeping(own))
         reducer.wait()
         assert torch.equal(own, mean)
+    with pytest.raises(gradwire.ConfigError, match="may not fit into the memory of one; save the state of every rank"):
+        steps.state_dict(all_ranks=True)
     positions = torch.frombuffer(bytearray(reducer.sent(named[1][0])), dtype=torch.int32).long()
     momentum = optimizer.state[model.first.weight]["momentum_buffer"].to_local().reshape(-1)
     assert len(positions) > 100 and not momentum[positions].any() and momentum.count_nonzero() > 1000

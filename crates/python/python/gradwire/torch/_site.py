@@ -99,6 +99,8 @@ class ShardedSite(Site):
         self.rank, self.size = self._group.rank(), self._group.size()
         self._ranks: List[int] = dist.get_process_group_ranks(self._group)
         self._rows: Dict[int, Rows] = {}
+        # The error that ended the connections.
+        self._broken: Optional[Exception] = None
         self._names: Dict[int, str] = {id(one): plain(name) for name, one in model.named_parameters()}
         for unit in self._units:
             for parameter, of in zip(unit.parameters, unit.param_group.fsdp_params):
@@ -158,9 +160,15 @@ class ShardedSite(Site):
         return self._exchange(_VALUES + own)
 
     def _exchange(self, message: bytes) -> List[bytes]:
-        told = self._reducer.gather(0, message)
-        # This rank may end now, and the others must have its message.
-        self._reducer.wait()
+        try:
+            told = self._reducer.gather(0, message)
+            # This rank may end now, and the others must have its message.
+            self._reducer.wait()
+        except _core.GradwireError as error:
+            if self._broken is None:
+                self._broken = type(error)(f"among the ranks {self._ranks}, which share this model: {error}")
+            # The error of later calls would not tell the cause.
+            raise self._broken from error
         for rank, one in zip(self._ranks, told):
             if one.startswith(_ERROR):
                 raise _failed(rank, one)
