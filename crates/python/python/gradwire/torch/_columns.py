@@ -82,7 +82,8 @@ def model_of(named: Iterable[Named], options: Options, nodes: int) -> Model:
     try:
         stages: List[Tuple[int, int]] = alone.stages
         by_stage = [alone.specs(first) for first, _ in stages]
-        exchange, spec, votes = alone.exchange, alone.spec, alone.votes
+        exchanges = {alone.exchange_at(first) for first, _ in stages}
+        spec, votes = alone.spec, alone.votes
     finally:
         alone.close()
     specs = {name: list(of_stages) for name, of_stages in zip(shapes, zip(*by_stage))}
@@ -91,6 +92,8 @@ def model_of(named: Iterable[Named], options: Options, nodes: int) -> Model:
     fixed = {name: of_stages[0] for name, of_stages in specs.items() if not follows(of_stages)}
     low_rank = {one["id"] for one in _core.compressors() if one["family"] == "low-rank"}
     whole = {name for name, of_stages in specs.items() if any(one.partition(":")[0] in low_rank for one in of_stages)}
+    # Several stages may have several exchanges, which the reducers of columns choose, too.
+    exchange = exchanges.pop() if len(exchanges) == 1 else options.exchange
     return Model(shapes, fixed, whole, exchange, spec, votes, stages)
 
 

@@ -126,7 +126,7 @@ class Replica:
     def use(self, reducer: Any) -> None:
         """Averages with a reducer of this replica's parameters from now on."""
         self.reducer = reducer
-        self._messages = [list(self._split(places)) for places in self._places]
+        self._messages = [list(self._split(places)) for places in self.places]
 
     def _split(self, places: slice) -> Iterator[Tuple[int, int]]:
         """The tensor groups whose messages carry a fragment, in order, with their numbers of

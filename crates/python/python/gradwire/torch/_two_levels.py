@@ -74,6 +74,8 @@ class TwoLevels:
         self.nodes, self.column, self._control, self._inside = nodes, column, control, connected.inside
         self.rank, self.size = control.rank, control.size
         self.exchange, self.spec, self.votes, self.stages = model.exchange, model.spec, model.votes, model.stages
+        # The parameters, in the order of the model.
+        self.names = list(model.shapes)
         self._cut, self._dtype = cut, _TYPES[inside]
         self._groups: Dict[Tuple[str, ...], int] = {}
         self._buckets: List[Tuple[NodeBucket, Part]] = []

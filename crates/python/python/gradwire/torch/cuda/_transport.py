@@ -114,6 +114,8 @@ class DeviceTransport:
         skip: bool,
     ) -> None:
         self.reducer, self.shapes, self._device, self._skip = reducer, dict(tensors), device, skip
+        # All stages have the same.
+        self._exchange = reducer.exchange_at(0)
         self.peers = Peers(group, device, reducer.deadline)
         self.coding = Coding(device, seed, self.peers.size)
         self._packing, self._sending = Stream(device), Stream(device)
@@ -128,17 +130,17 @@ class DeviceTransport:
         self._exchanged: Set[str] = set()
         self._step = -1
         self._non_finite = NonFinite(device)
-        self._outcomes = Outcomes(self.peers, skip, reducer.nonfinite_remedy, gathers=reducer.exchange == "gather-shards")
+        self._outcomes = Outcomes(self.peers, skip, reducer.nonfinite_remedy, gathers=self._exchange == "gather-shards")
 
     def _kept(self) -> List[Kept]:
         """The arrays of gradients and, if owners compress means, of means."""
         reducer, device = self.reducer, self._device
-        if reducer.exchange == "all-gather":
+        if self._exchange == "all-gather":
             return [Kept(reducer, list(self.shapes.items()), device)]
-        cut_one = cut_tensor if reducer.exchange == "scatter-reduce" else cut_rows
+        cut_one = cut_tensor if self._exchange == "scatter-reduce" else cut_rows
         self.slices = {name: cut_one(name, shape, self.peers.size) for name, shape in self.shapes.items()}
         cut = [(one, place) for place, slices in enumerate(self.slices.values()) for one in slices]
-        if reducer.exchange != "scatter-reduce":
+        if self._exchange != "scatter-reduce":
             used = users_of(reducer, {one.name: place for one, place in cut})
             return [Kept(reducer, [(one.name, one.shape) for one, _ in cut], device, used)]
         own = [(one, place) for one, place in cut if one.owner == self.peers.rank]
@@ -217,7 +219,7 @@ class DeviceTransport:
         stage = max(first for first, _ in self.reducer.stages if first <= step)
         known = self._buckets.get((tensor_group, stage))
         if known is None:
-            if self.reducer.exchange in ("all-gather", "scatter-reduce"):
+            if self._exchange in ("all-gather", "scatter-reduce"):
                 # DistributedDataParallel rebuilds its buckets after the first step.
                 self._buckets = {key: other for key, other in self._buckets.items() if other[1] >= step}
             known = (self._new_bucket(names, self._specs[stage]), step)
@@ -226,12 +228,12 @@ class DeviceTransport:
         return known[0]
 
     def _new_bucket(self, names: Sequence[str], specs: Dict[str, str]) -> _Bucket:
-        if self.reducer.exchange == "all-gather":
+        if self._exchange == "all-gather":
             return _AllGather(self, names, specs)
-        if self.reducer.exchange == "scatter-reduce":
+        if self._exchange == "scatter-reduce":
             return _ScatterReduce(self, names, specs)
         cut = [(specs[name], self.shapes[name], self.slices[name]) for name in names]
-        if self.reducer.exchange == "reduce-scatter":
+        if self._exchange == "reduce-scatter":
             return ReduceScatter(self.coding, self.peers, cut, self.kept[0])
         return GatherShards(self.coding, self.peers, cut)
 

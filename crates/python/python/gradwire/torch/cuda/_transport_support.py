@@ -27,8 +27,9 @@ def reason_against(reducer: _core.Reducer, group: Any, named: Sequence[Named], w
     backend = _backend(group, device)
     if backend != _BACKENDS.get(device.type) or (device.type == "cpu" and not wanted):
         return f"the process group sends tensors on {device.type} by {backend}; create it with NCCL"
-    if reducer.exchange not in _EXCHANGES:
-        return f"ranks exchange by {reducer.exchange}; pass exchange='scatter-reduce' or 'all-gather'"
+    exchanges = sorted({reducer.exchange_at(step) for step, _ in reducer.stages})
+    if len(exchanges) > 1 or exchanges[0] not in _EXCHANGES:
+        return f"ranks exchange by {' and '.join(exchanges)}; pass exchange='scatter-reduce' or 'all-gather'"
     for step, _ in reducer.stages:
         for spec in sorted(set(reducer.specs(step))):
             reason = _reason_against_compressor(spec)
