@@ -40,6 +40,10 @@ def _check_sharded(options: LocalOptions, process_group: Optional[Any]) -> None:
             "model over mesh['shards'] of init_device_mesh(device, (sites, shards), mesh_dim_names=('sites', 'shards')), and pass "
             "process_group=mesh['sites']; or pass the model before you shard it"
         )
+    if options.nodes is not None:
+        raise _core.ConfigError(
+            "fully_shard has sharded this model, so each rank of a site already exchanges its own rows; leave out nodes, which divides whole models"
+        )
 
 
 def check_local_optimizer(
