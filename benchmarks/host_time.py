@@ -97,7 +97,7 @@ def launched(kernel, *arguments, grid, warmup, **named):
     return tuple(bound.values())
 
 
-def shortest(work, calls=50, repetitions=10):
+def shortest(work, calls=5, repetitions=200):
     """Microseconds of a call in this thread: the least mean of several repetitions."""
     found = []
     for _ in range(repetitions):

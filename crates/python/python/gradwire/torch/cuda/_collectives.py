@@ -159,7 +159,9 @@ class Gather:
 
     def __init__(self, coding: Coding, peers: Peers, pieces: Sequence[Piece], drawn_from: int = 0) -> None:
         self._peers = peers
-        by_owner = [[piece for piece in pieces if piece.owner == owner] for owner in range(peers.size)]
+        by_owner: List[List[Piece]] = [[] for _ in range(peers.size)]
+        for piece in pieces:
+            by_owner[piece.owner].append(piece)
         layouts = [_alone(coding, of_one) for of_one in by_owner]
         # All ranks send as many bytes as the longest message has.
         self._length = max(layout.lengths[0] for layout in layouts)

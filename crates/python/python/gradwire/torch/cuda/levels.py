@@ -12,13 +12,13 @@ decode to the same bits as on the host.
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Optional, Tuple
 
 import torch
 import triton
 import triton.language as tl
 
-from ._batch import Batch, place
+from ._batch import Batch, PerBatch, place
 from ._config import Config
 from ._forms import Forms, floats, form_of
 from ._kernel import Dense
@@ -59,6 +59,7 @@ class Qsgd(Dense):
         self._s = config.whole("s")
         self._bucket = config.whole("bucket")
         self._width = width_of(2 * self._s + 1)
+        self._starts = PerBatch(self._starts_of)
 
     def form_bytes(self, elements: int) -> int:
         return 4 * self._buckets_of(elements) + bytes_of(elements, self._width)
@@ -66,9 +67,9 @@ class Qsgd(Dense):
     def encode(self, batch: Batch, source: Source, forms: Forms, step: int) -> None:
         columns = min(triton.next_power_of_2(self._bucket), BLOCK)
         rows = BLOCK // columns
-        counts = [self._buckets_of(slot.elements) for slot in batch.slots]
+        starts, count = self._starts(batch)
         # The inverse of each bucket's step. Reading it is faster than a division for each element.
-        inverses = torch.empty(sum(counts), dtype=torch.float32, device=batch.device)
+        inverses = torch.empty(count, dtype=torch.float32, device=batch.device)
         launch(
             _qsgd_steps,
             batch.table(rows, self._buckets_of),
@@ -76,7 +77,7 @@ class Qsgd(Dense):
             self._s,
             forms,
             inverses,
-            batch.firsts(counts),
+            starts,
             BUCKET=self._bucket,
             EUCLIDEAN=self.config.word("norm") == "2",
             ROWS=rows,
@@ -91,7 +92,7 @@ class Qsgd(Dense):
             self._s,
             forms,
             inverses,
-            batch.firsts(counts),
+            starts,
             BUCKET=self._bucket,
             WIDTH=self._width,
             warps=FEW_WARPS,
@@ -103,6 +104,11 @@ class Qsgd(Dense):
 
     def _buckets_of(self, elements: int) -> int:
         return triton.cdiv(elements, self._bucket)
+
+    def _starts_of(self, batch: Batch) -> Tuple[torch.Tensor, int]:
+        """The first bucket of each tensor among the buckets of a batch, and their number."""
+        counts = [self._buckets_of(slot.elements) for slot in batch.slots]
+        return batch.firsts(counts), sum(counts)
 
 
 @triton.jit
