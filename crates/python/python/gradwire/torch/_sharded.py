@@ -190,7 +190,8 @@ class Sharded(Handle):
         with record_function("gradwire::exchange"), explained(unit, names):
             self._same.check(self._step - 1, unit, names)
             self._gradients.exchange(self._step - 1, names, values, self._scale, written=own)
-        self._wait_seconds += time.perf_counter() - start
+        if self._stays is None:
+            self._wait_seconds += time.perf_counter() - start
         if not in_backward:
             self._wait()
 
