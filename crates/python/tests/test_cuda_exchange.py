@@ -196,14 +196,15 @@ def test_what_has_no_kernel_is_refused_with_the_reason():
 def placed(device, place, rank=0, spec="eden"):
     """Where the gradients of a parameter on a device are compressed if the kernels cannot run, and
     the warnings."""
-    reducer = SimpleNamespace(rank=rank, stages=[(0, 1)], specs=lambda step: [spec])
+    alone = {"gather": lambda step, own: [own], "wait": lambda: None}
+    reducer = SimpleNamespace(rank=rank, stages=[(0, 1)], specs=lambda step: [spec], **alone)
     parameter = SimpleNamespace(device=torch.device(device), dtype=torch.float32, shape=(4,))
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         patch.setattr("triton.__version__", "3.5.1")
-        exchange, where = _device.of(place, reducer, [("w", parameter)], {})
-    assert exchange is None
-    return where, [(one.category, str(one.message)) for one in caught]
+        found = _device.of(_device.Request(place, "auto", None), reducer, [("w", parameter)], {})
+    assert found.exchange is None
+    return found.compressed_on, [(one.category, str(one.message)) for one in caught]
 
 
 def test_the_host_in_place_of_a_gpu_is_a_warning_with_the_reason():

@@ -19,6 +19,7 @@ import gradwire
 from gradwire.torch import _device
 from gradwire.torch._options import Options
 from gradwire.torch.cuda._batch import Slot
+from gradwire.torch.cuda._collectives import Peers
 from gradwire.torch.cuda._config import Config
 from gradwire.torch.cuda._kernel import Dense
 from gradwire.torch.cuda._nonfinite import NonFinite
@@ -222,8 +223,17 @@ def refused(rank, size):
     ]
     with pytest.raises(gradwire.ConfigError, match="did you mean 'device'"):
         Run(rank, ["int8"], [300], transport="devise")
-    with pytest.raises(gradwire.ConfigError, match="the transport differs between ranks: the device; the host"):
+    with pytest.raises(gradwire.ConfigError, match="transport differs between ranks: device; host"):
         Run(rank, ["int8"], [300], transport=["device", "host"][rank])
+    with pytest.MonkeyPatch.context() as patch:
+        if rank == 1:
+            patch.setattr("gradwire.torch.cuda._transport_support.reason_against", lambda *arguments: "it is raining")
+        found.append(message())
+        patch.undo()
+        if rank == 1:
+            send = Peers.all_to_all
+            patch.setattr(Peers, "all_to_all", lambda *arguments: send(*arguments) + 1)
+        found.append(message())
     run = Run(rank, ["int8"], [300])
     assert run.handle.describe().transport == "the host"
     return found
@@ -235,6 +245,8 @@ def test_what_cannot_stay_on_the_device_is_refused_with_the_remedy():
         assert "no kernel for 'atomo'" in messages[1]
         assert "exchange='scatter-reduce'" in messages[2]
         assert "leave device= out" in messages[3]
+        assert "on rank 1, it is raining" in messages[4]
+        assert "on rank 1, the collectives of the process group deliver wrong bytes" in messages[5]
 
 
 def test_places_of_many_elements_do_not_wrap():
@@ -274,16 +286,19 @@ def test_messages_may_begin_beyond_the_reach_of_32_bits(spec):
 
 def chosen(transport, backend, spec="int8", exchange="all-gather"):
     """What is chosen for gradients on a GPU, whose kernels work."""
-    reducer = SimpleNamespace(rank=0, stages=[(0, 1)], specs=lambda step: [spec], exchange=exchange)
+    alone = {"gather": lambda step, own: [own], "wait": lambda: None}
+    reducer = SimpleNamespace(rank=0, stages=[(0, 1)], specs=lambda step: [spec], exchange=exchange, **alone)
     group = SimpleNamespace(_get_backend=lambda device: SimpleNamespace(name=lambda: backend))
     parameter = SimpleNamespace(device=torch.device("cuda:0"), dtype=torch.float32, shape=(4,))
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_transport_support", "_support"):
             patch.setattr(f"gradwire.torch.cuda.{name}.reason_against_device", lambda *arguments: None)
-        patch.setattr("gradwire.torch.cuda._transport.DeviceTransport", lambda *arguments: "messages on the device")
+        on_device = SimpleNamespace(peers=SimpleNamespace(reason_against=lambda: None))
+        patch.setattr("gradwire.torch.cuda._transport.DeviceTransport", lambda *arguments: on_device)
         patch.setattr("gradwire.torch.cuda._exchange.DeviceExchange", lambda *arguments: "messages through the host")
         request = _device.Request("auto", transport, group)
-        return _device.of(request, reducer, [("w", parameter)], Options()).exchange
+        exchange = _device.of(request, reducer, [("w", parameter)], Options()).exchange
+        return "messages on the device" if exchange is on_device else exchange
 
 
 def test_messages_stay_on_a_gpu_by_default_if_nccl_sends_them():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Iterable, Optional, Sequence
 
 from .. import _core
-from ._options import Options, suggestion
+from ._options import Options, compare, suggestion
 from ._tensors import Named
 
 # Earlier versions of Triton compile rounded divisions to instructions that flush subnormal numbers
@@ -71,24 +71,44 @@ def of_shards(request: Request, reducer: _core.Reducer, named: Iterable[Named], 
 
 
 def _transport(request: Request, reducer: _core.Reducer, named: Sequence[Named], options: Options) -> Optional[Place]:
-    """The device, if messages can stay there."""
-    wanted = request.transport == "device"
-    if request.transport == "host" or request.device == "host":
+    """The device, if messages can stay there on all ranks. All ranks must call it."""
+    compare(reducer, {"transport": request.transport})
+    if request.transport == "host":
         return None
-    reason = _reason_against_triton(wanted, named)
+    reason = _of_any(reducer, _reason_against_transport(request, reducer, named))
     if reason is None:
-        from .cuda._transport_support import reason_against
+        from .cuda._transport import DeviceTransport
 
-        reason = reason_against(reducer, request.group, named, wanted)
+        shapes = [(name, tuple(parameter.shape)) for name, parameter in named]
+        exchange = DeviceTransport(reducer, shapes, named[0][1].device, request.group, options.seed, options.on_nonfinite == "skip")
+        reason = _of_any(reducer, exchange.peers.reason_against())
+    if reason is None:
+        return Place(exchange, "the GPU", sends=True)
+    if request.transport == "device":
+        raise _core.ConfigError(f"messages cannot stay on the device: {reason}; or pass transport='auto'")
+    return None
+
+
+def _reason_against_transport(request: Request, reducer: _core.Reducer, named: Sequence[Named]) -> Optional[str]:
+    """Why messages cannot stay on the device of this rank."""
+    if request.device == "host":
+        return "device='host'"
+    wanted = request.transport == "device"
+    reason = _reason_against_triton(wanted, named)
     if reason is not None:
-        if wanted:
-            raise _core.ConfigError(f"messages cannot stay on the device: {reason}; or pass transport='auto'")
-        return None
-    from .cuda._transport import DeviceTransport
+        return reason
+    from .cuda._transport_support import reason_against
 
-    shapes = [(name, tuple(parameter.shape)) for name, parameter in named]
-    exchange = DeviceTransport(reducer, shapes, named[0][1].device, request.group, options.seed, options.on_nonfinite == "skip")
-    return Place(exchange, "the GPU", sends=True)
+    return reason_against(reducer, request.group, named, wanted)
+
+
+def _of_any(reducer: _core.Reducer, reason: Optional[str]) -> Optional[str]:
+    """The reason of the first rank that has one. All ranks must call it."""
+    reasons = [one.decode() for one in reducer.gather(0, (reason or "").encode())]
+    # This rank may end now, and the others must have its reason.
+    reducer.wait()
+    rank, found = next(((rank, one) for rank, one in enumerate(reasons) if one), (0, None))
+    return found if found is None or len(set(reasons)) == 1 else f"on rank {rank}, {found}"
 
 
 def _compression(request: Request, reducer: _core.Reducer, tensors: Sequence[Named], options: Options) -> Place:

@@ -99,7 +99,8 @@ class Hook(Handle):
             }
         )
         if self._custom is None:
-            self._choose_device(_device.Request(device, transport, process_group), named, options)
+            group = torch.distributed.group.WORLD if process_group is None else process_group
+            self._choose_device(_device.Request(device, transport, group), named, options)
 
     def _note(self, module: torch.nn.Module, named: List[Tuple[str, torch.nn.Parameter]], ignored: Collection[str]) -> None:
         """Notes the parameters, and that no step has begun."""
@@ -120,8 +121,6 @@ class Hook(Handle):
             place = _device.of(request, self._reducer, named, options)
             self._device, self._compressed_on = place.exchange, place.compressed_on
             self._on_device = place.exchange if place.sends else None
-            # Ranks whose messages travel in different ways would wait for each other.
-            self._compare({"the transport": "the host" if self._on_device is None else "the device"})
         except BaseException:
             self.close()
             raise

@@ -20,10 +20,9 @@ the order of ranks, so sums have the same bits on all ranks and equal the host's
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Iterator, List, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 import torch
 from torch.distributed.distributed_c10d import AllgatherOptions, AllToAllOptions
@@ -59,14 +58,6 @@ class CollectiveError(RuntimeError):
     """A collective failed, for example because a rank has ended."""
 
 
-@contextmanager
-def _failing() -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:
-        raise CollectiveError(f"a collective of the process group failed: {error}") from error
-
-
 class Peers:
     """The ranks of a process group, and collectives of bytes between their devices.
 
@@ -76,10 +67,11 @@ class Peers:
     """
 
     def __init__(self, group: Any, device: torch.device, deadline: float) -> None:
-        self._group = group
+        self._group, self._device = group, device
         self.rank, self.size = group.rank(), group.size()
         self.traffic = Traffic()
         self._to_all, self._gather = AllToAllOptions(), AllgatherOptions()
+        self._to_all.asyncOp = self._gather.asyncOp = False
         if device.type == "cpu":
             self._to_all.timeout = self._gather.timeout = timedelta(seconds=deadline)
 
@@ -88,18 +80,42 @@ class Peers:
         this rank, in the order of ranks."""
         own = lengths[self.rank]
         received = sent.new_empty(own * self.size)
-        with _failing():
-            self._group.alltoall_base(received, sent, [own] * self.size, lengths, self._to_all).wait()
+        self._run(self._group.alltoall_base, received, sent, [own] * self.size, lengths, self._to_all)
         self._count(len(sent) - own, len(received) - own)
         return received
 
     def all_gather(self, sent: torch.Tensor) -> torch.Tensor:
         """The bytes of all ranks, of equal lengths, in the order of ranks."""
         received = sent.new_empty(len(sent) * self.size)
-        with _failing():
-            self._group._allgather_base(received, sent, self._gather).wait()
+        self._run(self._group._allgather_base, received, sent, self._gather)
         self._count(len(sent) * (self.size - 1), len(received) - len(sent))
         return received
+
+    def reason_against(self) -> Optional[str]:
+        """Why the collectives do not work; ``None`` if they do. Waits for the device. All ranks
+        must call it."""
+        # Rank r sends r and s to rank s.
+        pairs = [[one % 256, self.rank % 256] for one in range(self.size)]
+        sent = torch.tensor([[pair[1], pair[0]] for pair in pairs], dtype=torch.uint8, device=self._device)
+        try:
+            to_all = self.all_to_all(sent.flatten(), [2] * self.size)
+            gathered = self.all_gather(sent[self.rank])
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        expected = [number for pair in pairs for number in pair], [pair[0] for pair in pairs for _ in range(2)]
+        right = (to_all.tolist(), gathered.tolist()) == expected
+        self.traffic = Traffic()
+        return None if right else "the collectives of the process group deliver wrong bytes"
+
+    @staticmethod
+    def _run(collective: Callable[..., Any], *arguments: Any) -> None:
+        """Runs a collective; on a GPU, in the current stream."""
+        try:
+            work = collective(*arguments)
+            if work is not None:
+                work.wait()
+        except RuntimeError as error:
+            raise CollectiveError(f"a collective of the process group failed: {error}") from error
 
     def _count(self, up: int, down: int) -> None:
         self.traffic.bytes_up += up

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional, Sequence
 
-import torch.distributed as dist
+import torch
 
 from ... import _core
 from .._tensors import Named
@@ -24,8 +24,7 @@ def reason_against(reducer: _core.Reducer, group: Any, named: Sequence[Named], w
     """Why messages cannot stay on the device of these parameters, with the remedy; ``None`` if they
     can. A CPU suits only a caller who has asked for it."""
     device = named[0][1].device
-    # Some process groups have a backend for each type of device.
-    backend = str((group or dist.group.WORLD)._get_backend(device).name()).lower()
+    backend = _backend(group, device)
     if backend != _BACKENDS.get(device.type) or (device.type == "cpu" and not wanted):
         return f"the process group sends tensors on {device.type} by {backend}; create it with NCCL"
     if reducer.exchange not in _EXCHANGES:
@@ -36,6 +35,14 @@ def reason_against(reducer: _core.Reducer, group: Any, named: Sequence[Named], w
             if reason is not None:
                 return reason
     return reason_against_device(reducer, device, {parameter.dtype for _, parameter in named})
+
+
+def _backend(group: Any, device: torch.device) -> str:
+    """The backend that sends tensors on a device; a process group may have one for each type."""
+    try:
+        return str(group._get_backend(device).name()).lower()
+    except RuntimeError:
+        return "no backend"
 
 
 def _reason_against_compressor(spec: str) -> Optional[str]:
