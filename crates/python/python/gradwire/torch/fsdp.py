@@ -85,10 +85,10 @@ def register(
         transport: ``"device"`` keeps messages on the GPU: they travel by FSDP2's own process group,
             NCCL, and the exchange hides behind the backward pass as FSDP2's own does. ``"host"``
             sends them through main memory over gloo, and FSDP2 waits for them. Gradients,
-            parameters and states have the same bits. ``"auto"`` uses the device if it is possible,
-            for gradients and for ``parameters`` separately: with NCCL, Triton 3.6 and compressors
-            whose kernels write messages of a fixed length. ``Handle.describe`` says how gradients
-            travel. Default: ``"auto"``
+            parameters and states are the same. ``"auto"`` uses the device if it is possible, for
+            gradients and for ``parameters`` separately: with NCCL, Triton 3.6 and compressors whose
+            kernels write messages of a fixed length. ``Handle.describe`` says how gradients travel.
+            Default: ``"auto"``
         rules: other compressors for some tensors. Rules see the names and sizes of whole
             parameters; with ``replicas``, the sizes of shards. Default: none
         exchange: with ``replicas``, how they exchange: ``"all-gather"``, ``"scatter-reduce"``,
