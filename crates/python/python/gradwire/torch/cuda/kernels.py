@@ -11,6 +11,7 @@ from .dgc import Dgc
 from .eden import eden
 from .factors import Factored
 from .halves import Bf16, Fp16, Uncompressed
+from .int4 import int4
 from .levels import Int8, qsgd
 from ._memory import Memory
 from .memories import memory
@@ -27,6 +28,7 @@ KERNELS: Dict[str, Callable[[Config], Optional[Kernel]]] = {
     "fp16": Fp16,
     "bf16": Bf16,
     "int8": Int8,
+    "int4": int4,
     "8bit": DynamicTree,
     "qsgd": qsgd,
     "natural": Natural,
