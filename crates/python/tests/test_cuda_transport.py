@@ -4,9 +4,11 @@ host. Kernels run under Triton's interpreter, and collectives over gloo."""
 import json
 import mmap
 import os
+import re
 import struct
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -306,3 +308,9 @@ def test_messages_stay_on_a_gpu_by_default_if_nccl_sends_them():
     assert chosen("auto", "gloo") == chosen("host", "nccl") == chosen("auto", "nccl", "topk") == "messages through the host"
     with pytest.raises(gradwire.ConfigError, match="sends tensors on cuda by gloo; create it with NCCL"):
         chosen("device", "gloo")
+
+
+def test_the_guide_lists_the_compressors_whose_messages_may_stay_on_the_device():
+    guide = (Path(__file__).parents[3] / "docs/pytorch.md").read_text()
+    listed = guide.split("messages of a fixed length there:\n")[1].split(". ")[0]
+    assert re.findall("`([^`]*)`", listed) == FIXED

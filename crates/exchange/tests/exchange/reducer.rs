@@ -5,7 +5,7 @@ use gradwire::registry::REGISTRY;
 use gradwire::{Kept, Spec, State, Tensor};
 use gradwire_exchange::{
     ExchangeError, KeptArray, KeptFor, OnNonFinite, Outcome, Policy, Reducer, ReducerConfig,
-    ReducerThread, in_process, reshard,
+    ReducerThread, Schedule, in_process, reshard,
 };
 
 const SIZES: [usize; 4] = [300, 7, 20_000, 9000];
@@ -352,32 +352,47 @@ fn residual_of(name: &str) -> KeptArray<'_> {
     KeptArray { name, kind: Kept::Residual, of: KeptFor::Gradients }
 }
 
-/// A device that makes the averages of a scatter-reduce by itself has the arrays of slices and of
-/// averages.
+/// A device that makes the averages of a scatter-reduce by itself sets the arrays of slices and of
+/// averages before a state is saved.
 #[test]
 fn a_state_of_arrays_that_were_set_equals_the_state_of_a_reducer_that_made_them() {
-    let model = model("scatter-reduce", "topk:ratio=0.1 until 1 then topk:ratio=0.2");
-    ranks(vec![model.clone(); 2], |rank, reducer| {
-        let whole = [vec![0, 1, 2, 3]];
-        (0..2).for_each(|at| drop(step(reducer, &whole, rank, at)));
-        let saved = reducer.save();
-        // Removes and sets all arrays, in slices: the state is the same.
-        let slices = ["t2.weight[0..10000]", "t2.weight[10000..20000]", "t3.weight[0..4500]"];
-        for (name, of) in
-            slices.iter().flat_map(|name| [(*name, KeptFor::Gradients), (*name, KeptFor::Averages)])
-        {
-            let array = KeptArray { name, kind: Kept::Residual, of };
-            let values = reducer.array(array).map(<[f32]>::to_vec);
-            assert_eq!(
-                values.is_some(),
-                of == KeptFor::Gradients || name.contains("[0..") == (rank == 0)
-            );
-            reducer.set_array(array, None).unwrap();
-            assert!(values.is_none() || reducer.save() != saved);
-            reducer.enter(1);
-            reducer.set_array(array, values).unwrap();
-            assert!(reducer.save() == saved);
+    let mut model = model("scatter-reduce", "topk:ratio=0.1");
+    let later = vec![(1, "topk:ratio=0.2".parse::<Spec>().unwrap())];
+    model.policy.push = Schedule { first: model.policy.push.first, later };
+    let models = || vec![model.clone(); 2];
+    let names = [
+        "t0.weight",
+        "t2.weight[0..10000]",
+        "t2.weight[10000..20000]",
+        "t3.weight[0..4500]",
+        "t3.weight[4500..9000]",
+    ];
+    let arrays = || {
+        let of_both = [KeptFor::Gradients, KeptFor::Averages];
+        names
+            .iter()
+            .flat_map(move |name| of_both.map(|of| KeptArray { name, kind: Kept::Residual, of }))
+    };
+    let made = ranks(models(), |rank, reducer| {
+        let groups = [vec![0, 1, 2, 3]];
+        (0..2).for_each(|at| drop(step(reducer, &groups, rank, at)));
+        let values: Vec<_> =
+            arrays().map(|array| reducer.array(array).map(<[f32]>::to_vec)).collect();
+        // Both ranks have a residual of every slice, and one of them also of its average.
+        assert_eq!(values.iter().step_by(2).flatten().count(), names.len());
+        (reducer.save(), values)
+    });
+    for at in 0..names.len() {
+        let averages = made.iter().filter(|(_, values)| values[2 * at + 1].is_some());
+        assert_eq!(averages.count(), 1, "{}", names[at]);
+    }
+    ranks(models(), |rank, reducer| {
+        let (saved, values) = &made[rank];
+        reducer.enter(1);
+        for (array, values) in arrays().zip(values) {
+            reducer.set_array(array, values.clone()).unwrap();
         }
+        assert!(reducer.save() == *saved);
         for wrong in ["t2.weight[0..3]", "t2.weight", "t9.weight[0..3]"] {
             assert!(reducer.set_array(residual_of(wrong), None).is_err(), "{wrong}");
         }
