@@ -28,6 +28,8 @@
 
 use gradwire_bits::{DecodeError, kernels};
 
+use crate::device::dense::{DenseForm, Direction, copy};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::matrix::abs_max;
 use crate::parameters::{Choice, choice, either};
 use crate::wire::{fields, levels};
@@ -239,6 +241,18 @@ impl Compressor for Int4 {
 
     fn max_elements(&self, message_len: usize) -> usize {
         message_len.saturating_mul(2)
+    }
+
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        (!self.hadamard).then_some(self as &dyn DeviceForm)
+    }
+}
+
+/// The message itself.
+impl DenseForm for Int4 {
+    fn convert(&self, _: Direction, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        self.check(args.from, args.elements)?;
+        copy(args.from, args.to)
     }
 }
 

@@ -67,7 +67,7 @@ def of_shards(request: Request, reducer: _core.Reducer, named: Iterable[Named], 
     device."""
     tensors = list(named)
     on_gpu = any(tensor.device.type == "cuda" for _, tensor in tensors)
-    return _transport(request, reducer, tensors, options) or Place(None, "the host, where messages travel" if on_gpu else "the host")
+    return _transport(request, reducer, tensors, options) or Place(None, "the host, because messages travel through it" if on_gpu else "the host")
 
 
 def _transport(request: Request, reducer: _core.Reducer, named: Sequence[Named], options: Options) -> Optional[Place]:

@@ -34,8 +34,8 @@ class Sharded(Handle):
 
     _kind = "fsdp"
     # Exchange gradients and parameters on the device; ``None`` if the host does.
-    _stays: Optional[Any] = None
-    _gathers: Optional[Any] = None
+    _on_device: Optional[Any] = None
+    _gathers_on_device: Optional[Any] = None
 
     def __init__(
         self,
@@ -58,11 +58,9 @@ class Sharded(Handle):
         and it is possible. The group of the request is PyTorch's group of the ranks."""
         with self._closing():
             place = _device.of_shards(request, self._reducer, named, options)
-            self._stays, self._compressed_on = place.exchange, place.compressed_on
-        if self._stays is not None:
-            self._gradients = DeviceExchange(self._stays)
-        # Ranks whose messages travel in different ways would wait for each other.
-        self._compare({"the transport": _name_of(self._stays)})
+            self._on_device, self._compressed_on = place.exchange, place.compressed_on
+        if self._on_device is not None:
+            self._gradients = DeviceExchange(self._on_device)
 
     def gather(
         self, named: List[Named], on_devices: List[Named], options: Options, request: _device.Request
@@ -74,10 +72,9 @@ class Sharded(Handle):
             self._release_parameters = weakref.finalize(self, release, reducer, private)
             self._release_parameters.atexit = False
             self._parameters = HostExchange(reducer)
-            self._gathers = _device.of_shards(request, reducer, on_devices, options).exchange
-        if self._gathers is not None:
-            self._parameters = DeviceExchange(self._gathers)
-        self._compare({"the transport of parameters": _name_of(self._gathers)})
+            self._gathers_on_device = _device.of_shards(request, reducer, on_devices, options).exchange
+        if self._gathers_on_device is not None:
+            self._parameters = DeviceExchange(self._gathers_on_device)
         return reducer
 
     @contextmanager
@@ -113,7 +110,7 @@ class Sharded(Handle):
         finally:
             if self._parameters is not None:
                 self._release_parameters()
-            for transport in (self._stays, self._gathers):
+            for transport in (self._on_device, self._gathers_on_device):
                 if transport is not None:
                     transport.release()
 
@@ -131,24 +128,24 @@ class Sharded(Handle):
 
     @property
     def _states(self) -> Any:
-        return self._stays or self._reducer
+        return self._on_device or self._reducer
 
     def _costs(self) -> Dict[str, Any]:
-        return (self._stays or self._reducer).stats()  # type: ignore[no-any-return]
+        return (self._on_device or self._reducer).stats()  # type: ignore[no-any-return]
 
     def _plan(self) -> List[Tuple[str, int, str, float, int]]:
-        return super()._plan() if self._stays is None else self._stays.plan(self._step)  # type: ignore[no-any-return]
+        return super()._plan() if self._on_device is None else self._on_device.plan(self._step)  # type: ignore[no-any-return]
 
     @property
     def _transport(self) -> str:
-        return super()._transport if self._stays is None else self._stays.described(self._step)
+        return super()._transport if self._on_device is None else self._on_device.described(self._step)
 
     def _wait_for_averages(self) -> None:
         # Parameters first: if they are not finite, gradients are neither.
-        for transport in (self._gathers, self._stays):
+        for transport in (self._gathers_on_device, self._on_device):
             if transport is not None:
                 transport.end_step()
-        if self._stays is None:
+        if self._on_device is None:
             super()._wait_for_averages()
 
     @property
@@ -187,13 +184,14 @@ class Sharded(Handle):
             self._stepping.begin()
         if first and in_backward:
             self._wait_at_end()
-        if self._stays is None:
+        if self._on_device is None:
             finish_current(values.device)
         start = time.perf_counter()
         with record_function("gradwire::exchange"), explained(unit, names):
             self._same.check(self._step - 1, unit, names)
             self._gradients.exchange(self._step - 1, names, values, self._scale, written=own)
-        self._wait_seconds += time.perf_counter() - start
+        if self._on_device is None:
+            self._wait_seconds += time.perf_counter() - start
         if not in_backward:
             self._wait()
 
@@ -225,14 +223,10 @@ class Sharded(Handle):
         """
         stats = super().stats()
         if self._parameters is not None:
-            gathered = (self._gathers or self._parameters.reducer).stats()
+            gathered = (self._gathers_on_device or self._parameters.reducer).stats()
             for name in ("bytes_up", "bytes_down", "total_bytes_up", "total_bytes_down"):
                 stats[f"parameter_{name}"] = gathered[name]
         return stats
-
-
-def _name_of(transport: Optional[Any]) -> str:
-    return "the host" if transport is None else "the device"
 
 
 def check_free(unit: Unit) -> None:

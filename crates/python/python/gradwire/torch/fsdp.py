@@ -77,17 +77,18 @@ def register(
             are gathered uncompressed. ``raw_vectors``, ``raw_below`` and ``raw_names`` apply,
             ``rules`` do not. Default: ``None``, uncompressed
         parameter_changes: send the changes of parameters, compressed by ``parameters``, which may
-            then have fewer bits, such as ``"int4"``. Every rank keeps the parameters of all ranks as
-            they were gathered last: in all the size of the model in ``param_dtype``, on the device.
-            A gather sends the difference from them, so errors do not add up, and gathers for the
-            backward pass send nothing. The first gather is uncompressed, also after
-            ``load_state_dict`` of the handle. Default: ``False``
+            then have fewer bits, such as ``"int4"``. Every rank keeps the parameters of all ranks
+            as they were gathered last: the size of the whole model in ``param_dtype``, on the
+            device. A gather in a forward pass sends the difference from them, so errors do not add
+            up, and gathers in a backward pass send nothing. The first gather is uncompressed, also
+            after ``load_state_dict`` of the handle. Default: ``False``
         transport: ``"device"`` keeps messages on the GPU: they travel by FSDP2's own process group,
-            NCCL, and the exchange hides behind the backward pass as FSDP2's own does.
-            ``"host"`` sends them through main memory over gloo, and FSDP2 waits for them. Results
-            and states are the same. ``"auto"`` takes the device if it is possible, for gradients
-            and for parameters: with NCCL, Triton 3.6 and compressors whose kernels write messages
-            of a fixed length. ``Handle.describe`` tells the transport. Default: ``"auto"``
+            NCCL, and the exchange hides behind the backward pass as FSDP2's own does. ``"host"``
+            sends them through main memory over gloo, and FSDP2 waits for them. Gradients,
+            parameters and states are the same. ``"auto"`` uses the device if it is possible, for
+            gradients and for ``parameters`` separately: with NCCL, Triton 3.6 and compressors whose
+            kernels write messages of a fixed length. ``Handle.describe`` says how gradients travel.
+            Default: ``"auto"``
         rules: other compressors for some tensors. Rules see the names and sizes of whole
             parameters; with ``replicas``, the sizes of shards. Default: none
         exchange: with ``replicas``, how they exchange: ``"all-gather"``, ``"scatter-reduce"``,

@@ -241,8 +241,8 @@ class DeviceTransport:
         """Ends a step once all its buckets were given to ``average``. Does nothing before the first
         step. A step of several backward passes ends with each of them.
 
-        Raises ``NonFiniteError`` if the values of the step before were not finite on some rank. On a
-        CPU, of this step.
+        Raises ``NonFiniteError`` if the values of the step before were not finite on some rank. On
+        a CPU, of this step.
         """
         if self._step < 0:
             return

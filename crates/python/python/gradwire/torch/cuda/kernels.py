@@ -12,6 +12,7 @@ from .dgc import Dgc
 from .eden import eden
 from .factors import Factored
 from .halves import Bf16, Fp16, Uncompressed
+from .int4 import int4
 from .levels import Int8, qsgd
 from ._memory import Memory
 from .memories import memory
@@ -31,6 +32,7 @@ KERNELS: Dict[str, Callable[[Config], Optional[Kernel]]] = {
     "mxfp8": BlockScaled,
     "mxfp4": BlockScaled,
     "nvfp4": Nvfp4,
+    "int4": int4,
     "8bit": DynamicTree,
     "qsgd": qsgd,
     "natural": Natural,
