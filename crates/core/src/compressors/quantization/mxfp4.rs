@@ -13,7 +13,7 @@
 //! - **Error feedback**: on.
 //! - **Limits**: the least scale is 2^−127, also for zeros. With it elements of at most 2^−129
 //!   become zero. Zeros keep their sign.
-//! - **Deviations**: none from the specification, which leaves the rounding open.
+//! - **Deviations**: none.
 //! - **Cost**: 4 bytes per element; with error feedback 8 to check first, and 12 to quantize.
 //!
 //! Reference: Open Compute Project: "OCP Microscaling Formats (MX) Specification", version 1.0,

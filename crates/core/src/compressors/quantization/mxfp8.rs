@@ -13,8 +13,8 @@
 //! - **Error feedback**: on.
 //! - **Limits**: the least scale is 2^−127, also for zeros. With it elements of at most 2^−137
 //!   (E4M3) or 2^−144 (E5M2) become zero. Zeros keep their sign.
-//! - **Deviations**: none from the specification, which leaves the rounding open. NVIDIA's
-//!   Transformer Engine rounds scales up instead, and cuts nothing.
+//! - **Deviations**: none. NVIDIA's Transformer Engine rounds scales up instead, so it cuts no
+//!   element.
 //! - **Cost**: 4 bytes per element; with error feedback 8 to check first, and 12 to quantize.
 //!
 //! Reference: Open Compute Project: "OCP Microscaling Formats (MX) Specification", version 1.0,
