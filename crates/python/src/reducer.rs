@@ -185,6 +185,12 @@ impl ReducerHandle {
         })
     }
 
+    /// Calls `callable()` in the background thread after the averages submitted so far; `wait` waits
+    /// for it, too.
+    fn call_later(&self, callable: Py<PyAny>) -> PyResult<()> {
+        self.background.call_later(callable)
+    }
+
     /// The compressor of each tensor at a step, in the order of the model.
     fn specs(&self, py: Python<'_>, step: u64) -> PyResult<Vec<String>> {
         self.background.ask(py, move |reducer| {

@@ -27,8 +27,8 @@ from ._buckets import Part
 from ._channel import Channel, connect as connect_one_level, destroy, private_groups, private_groups_of
 from ._columns import Cut, Model, Slice, model_of
 from ._failures import Failures, Pending
-from ._inside import Inside, NodeBucket
-from ._node_averages import Between, DeviceAverage, HostAverage, Way
+from ._inside import DeviceInside, HostInside, Inside, NodeBucket
+from ._node_averages import Between, DeviceAverage, HostAverage, Last, Way
 from ._nodes import Nodes
 from ._options import Column, Options, compare, seconds_of
 from ._staging import Stream
@@ -79,6 +79,7 @@ class TwoLevels:
         self._buckets: List[Tuple[NodeBucket, Part]] = []
         self._failures, self._pending = Failures(control, nodes, options.on_nonfinite == "skip"), Pending()
         self._ways: Dict[torch.device, Way] = {}
+        self._last = Last()
         # Whether buckets in main memory pass through streams like those on a GPU, as under Triton's
         # interpreter.
         self.uses_streams = False
@@ -121,6 +122,8 @@ class TwoLevels:
         bucket, part = self._buckets[tensor_group]
         dtype = self._dtype or values.dtype
         self._count(step, bucket, dtype)
+        if not self._inside:
+            raise _core.ConfigError("the exchange has ended: it was closed; create it again, with register or LocalSteps")
         average = HostAverage if values.device.type == "cpu" and not self.uses_streams else DeviceAverage
         try:
             with self._failures.noted():
@@ -136,7 +139,7 @@ class TwoLevels:
 
     def _way(self, device: torch.device) -> Way:
         if device not in self._ways:
-            self._ways[device] = Way(self._inside[device.type], self.column, self._failures, self._pending, Stream(device))
+            self._ways[device] = Way(self._inside[device.type], self.column, self._failures, self._pending, Stream(device), self._last)
         return self._ways[device]
 
     def _count(self, step: int, bucket: NodeBucket, dtype: torch.dtype) -> None:
@@ -150,6 +153,7 @@ class TwoLevels:
         """Waits until all averages are done, and all messages of this rank have left."""
         failure: Optional[Exception] = None
         try:
+            self.column.call_later(self._last.finish)
             self.column.wait()
         except _core.GradwireError as error:
             failure = error
@@ -199,6 +203,9 @@ class TwoLevels:
             self.column.close()
         finally:
             self._control.close()
+            # The process groups end with their last reference.
+            self._ways.clear()
+            self._inside.clear()
 
 
 def average_in_memory(reducer: Any, tensor_group: int, step: int, values: torch.Tensor) -> None:
@@ -264,10 +271,11 @@ def _connected(
     node_ranks = [ranks[at] for at in nodes.of_node(nodes.node_of(control.rank))]
     pair = private_groups_of(column_ranks, options.deadline, f"{caller}, between nodes")
     groups.extend(pair)
-    inside = {}
+    inside: Dict[str, Inside] = {}
     devices = [torch.device("cpu")] if levels.on_host else [parameter.device for _, parameter in named]
     for device in {device.type: device for device in devices}.values():
-        inside[device.type] = Inside(node_ranks, device, options.deadline, caller)
+        on_host = device.type == "cpu"
+        inside[device.type] = HostInside(node_ranks, options.deadline, caller) if on_host else DeviceInside(node_ranks, options.deadline)
         groups.extend(inside[device.type].groups)
     place = number, nodes.local, list(model.shapes.items())
     tensors = [(one.name, torch.empty(one.shape, device="meta")) for _, one in slices]
