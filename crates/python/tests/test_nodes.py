@@ -333,7 +333,7 @@ def test_nodes_that_do_not_fit_are_refused_on_all_ranks():
         for message, text in zip(messages, says):
             assert text in message, (text, message)
         assert len(messages) == len(says)
-        assert "one level, because every node has one rank" in one_level and "2 nodes of 2 ranks" in two_levels
+        assert "over 4 ranks, in one level, because every node has one rank" in one_level and "2 nodes of 2 ranks" in two_levels
 
 
 def several(rank, size, runs):

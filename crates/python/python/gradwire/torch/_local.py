@@ -34,7 +34,7 @@ from ._rounds import Rounds, lengths_of
 from ._states import State
 from ._tensors import Named, trainable
 from ._traffic import warn_of_more
-from ._two_levels import Levels, TwoLevels, connect as connect_levels
+from ._two_levels import Levels, Request, TwoLevels, connect as connect_levels
 
 
 class LocalSteps(Exchanging, OptimizerProxy):
@@ -216,7 +216,8 @@ class LocalSteps(Exchanging, OptimizerProxy):
             _, groups = connect(process_group, self._replica.connect, options.deadline, caller)
         else:
             levels = Levels(options.nodes, on_host=True)
-            reducer, groups, self._nodes = connect_levels(process_group, self._replica.named, options, levels, type(options).reducer, caller)
+            request = Request(self._replica.named, options, levels, type(options).reducer, caller)
+            reducer, groups, self._nodes = connect_levels(process_group, request)
             self._replica.use(reducer)
         self._release = weakref.finalize(self, release, self._replica.reducer, groups)
         self._release.atexit = False
