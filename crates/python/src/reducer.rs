@@ -27,6 +27,11 @@ use crate::device::Device;
 use crate::errors::Failure;
 use crate::policy;
 
+/// The names and shapes of tensors.
+type Shapes = Vec<(String, Vec<usize>)>;
+/// The number of a column, the number of columns, and the tensors of the model; see [`Column`].
+type Place = (usize, usize, Shapes);
+
 /// Averages groups of tensors over a process group. Python calls a group of tensors a tensor group,
 /// because in PyTorch a group is a process group.
 #[pyclass(name = "Reducer", module = "gradwire._core", weakref)]
@@ -64,7 +69,7 @@ impl ReducerHandle {
     #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
     fn new(
         channel: &Bound<'_, PyAny>,
-        tensors: Vec<(String, Vec<usize>)>,
+        tensors: Shapes,
         spec: &str,
         rules: Vec<String>,
         exchange: &str,
@@ -76,7 +81,7 @@ impl ReducerHandle {
         deadline: f64,
         steps: Option<u64>,
         threads: usize,
-        column: Option<(usize, usize, Vec<(String, Vec<usize>)>)>,
+        column: Option<Place>,
     ) -> PyResult<Self> {
         let patience = Duration::try_from_secs_f64(deadline)
             .map_err(|error| Failure::config(format!("deadline={deadline}: {error}")))?;

@@ -13,6 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 import gradwire
 import gradwire.torch
 from gradwire.torch import _nodes
+from gradwire.torch._columns import model_of
+from gradwire.torch._options import Options
 from models import build, flat, local, train
 from world import outcomes, ranks
 
@@ -358,3 +360,24 @@ def test_kernels_compress_slices_as_the_host_does():
         for step, means in enumerate(of_rank["int8"][0]):
             assert all(torch.equal(mean, oracle[step][name]) for name, mean in means.items())
         assert "compressed on the GPU" in of_rank["int8"][2]
+
+
+def test_slices_have_the_compressors_of_their_parameters():
+    named = [(name, torch.empty(shape)) for name, shape in SHAPES.items()]
+    options = Options("none until 5 then topk:ratio=0.1", rules=[">=10000 -> int8"], raw_below=300)
+    model = model_of(named, options, 2)
+    # The rule sees the whole parameter, which has more elements than its slices; so does raw_below.
+    assert model.fixed == {"big": "int8", "tiny": "none", "bias": "none"} and model.exchange == "all-gather"
+    cut = model.cut(2)
+    slices = [(name, one) for name, parts in cut.items() for one in parts if one.owner == 1]
+    assert [(one.name, one.shape) for _, one in slices if "[" in one.name] == [("big[6400..12800]", (6400, 1))]
+    owners = {name: parts[0].owner for name, parts in cut.items() if len(parts) == 1}
+    # The largest first, each to the rank with the fewest elements.
+    assert owners == {"small": 0, "bias": 1, "tiny": 1}
+    reducer = model.options_of(options, slices).reducer_alone([(one.name, torch.empty(one.shape)) for _, one in slices])
+    assert [reducer.specs(step) for step in (0, 9)] == [["int8", "none", "none"]] * 2
+    reducer.close()
+    # Three nodes exchange the eight bits of int8 by all-gather, four by scatter-reduce.
+    assert [model_of(named, Options("int8"), nodes).exchange for nodes in (3, 4)] == ["all-gather", "scatter-reduce"]
+    whole = model_of(named, Options("powersgd", rules={"bias": "int8"}), 2)
+    assert whole.whole == {"big", "small"} and len(whole.cut(2)["big"]) == 1
