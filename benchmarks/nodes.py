@@ -20,13 +20,14 @@ import gradwire.torch
 from links import provenance
 
 # The first steps, which are not timed, and the timed ones.
-WARM_STEPS, STEPS = 3, 15
+WARM_STEPS, STEPS = 3, 10
 WIDTH, LAYERS, BATCH = 1024, 4, 8
 HOOKS = {
     "no hook": None,
     "eden, one level": {"compressor": "eden"},
     "eden, two levels": {"compressor": "eden", "nodes": "auto"},
-    "eden, two levels, inside bf16": {"compressor": "eden", "nodes": "auto", "inside": "bf16"},
+    "int8, one level": {"compressor": "int8"},
+    "int8, two levels": {"compressor": "int8", "nodes": "auto"},
 }
 
 
@@ -81,6 +82,7 @@ def main():
                 "hook": hook,
                 "turn": turn,
                 "step_ms": 1e3 * statistics.median(times),
+                "least_ms": 1e3 * min(times),
                 "link_bytes": round(link),
                 "inside_bytes": stats.get("inside_bytes_up") if stats else None,
                 **provenance(),

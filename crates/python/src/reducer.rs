@@ -27,6 +27,11 @@ use crate::device::Device;
 use crate::errors::Failure;
 use crate::policy;
 
+/// The names and shapes of tensors.
+type Shapes = Vec<(String, Vec<usize>)>;
+/// The number of a column, the number of columns, and the tensors of the model; see [`Column`].
+type Place = (usize, usize, Shapes);
+
 /// Averages groups of tensors over a process group. Python calls a group of tensors a tensor group,
 /// because in PyTorch a group is a process group.
 #[pyclass(name = "Reducer", module = "gradwire._core", weakref)]
@@ -83,7 +88,7 @@ impl ReducerHandle {
         deadline: f64,
         steps: Option<u64>,
         threads: usize,
-        column: Option<(usize, usize, Vec<(String, Vec<usize>)>)>,
+        column: Option<Place>,
         rows: Option<Vec<(usize, usize)>>,
     ) -> PyResult<Self> {
         let patience = Duration::try_from_secs_f64(deadline)
@@ -208,6 +213,12 @@ impl ReducerHandle {
             let group = reducer.group_of_type(&names, dtype)?;
             Ok(reducer.average_device(group, step, &mut Device::new(device))?)
         })
+    }
+
+    /// Calls `callable()` in the background thread after the averages submitted so far; `wait` waits
+    /// for it, too.
+    fn call_later(&self, callable: Py<PyAny>) -> PyResult<()> {
+        self.background.call_later(callable)
     }
 
     /// The compressor of each tensor at a step, in the order of the model.

@@ -13,6 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 import gradwire
 import gradwire.torch
 from gradwire.torch import _nodes
+from gradwire.torch._columns import model_of
+from gradwire.torch._options import Options
 from models import build, flat, local, train
 from world import outcomes, ranks
 
@@ -145,50 +147,51 @@ def flushed(model):
     return {name: sum(one[name] for one in found) for name in SHAPES}
 
 
-def saved(rank, size, nodes):
-    model, handle = given("topk:ratio=0.1", nodes=nodes)
-    for step in range(3):
-        averages(model, gradients(rank, step))
-    states = handle.state_dict(), handle.state_dict(all_ranks=True)
-    return states, averages(model, gradients(rank, 3)), flushed(model)
-
-
-def resumed(rank, size, nodes, states):
-    model, handle = given("topk:ratio=0.1", nodes=nodes)
-    handle.load_state_dict(states)
-    assert handle.step == 3
-    return averages(model, gradients(rank, 3)), handle.state_dict()
-
-
-def reshaped(rank, size, layouts, states):
+def saved(rank, size, layouts):
     found = []
     for nodes in layouts:
         model, handle = given("topk:ratio=0.1", nodes=nodes)
+        for step in range(3):
+            averages(model, gradients(rank, step))
+        states = handle.state_dict(), handle.state_dict(all_ranks=True)
+        found.append((states, averages(model, gradients(rank, 3))))
+        handle.close()
+    return found
+
+
+def resumed(rank, size, cases):
+    """For each number of nodes and state: the next averages, and the sum of all that are still to
+    come."""
+    found = []
+    for nodes, states in cases:
+        model, handle = given("topk:ratio=0.1", nodes=nodes)
         handle.load_state_dict(states)
-        found.append(flushed(model))
+        assert handle.step == 3
+        # More ranks than before have nothing to add.
+        next_ones = averages(model, gradients(rank, 3) if size == 4 else {name: torch.zeros(shape) for name, shape in SHAPES.items()})
+        rest = flushed(model)
+        found.append((next_ones, {name: one + rest[name] for name, one in next_ones.items()}))
         handle.close()
     return found
 
 
 def test_states_continue_with_the_same_and_other_numbers_of_nodes():
-    before = ranks(4, saved, 2)
-    everything = before[0][0][1]
-    assert everything["world_size"] == 4 and len(everything["exchange"]) == 4
-    for states in (everything, [one[0][0] for one in before]):
-        for (_, mean, _), (found, state) in zip(before, ranks(4, resumed, 2, states)):
-            assert all(torch.equal(mean[name], found[name]) for name in SHAPES)
-    # The mean of what is still to be sent stays: it arrives within a few steps.
-    model_of = lambda states: ranks(4, reshaped, [None], states)[0][0]
-    still = model_of(everything)
-    for size, layouts in [(4, [None]), (6, [3, 2])]:
-        for found in ranks(size, reshaped, layouts, everything):
-            for one in found:
-                for name in SHAPES:
-                    torch.testing.assert_close(one[name], still[name], rtol=1e-4, atol=1e-5)
-    flat_states = ranks(4, saved, None)
-    totals = ranks(4, reshaped, [2], flat_states[0][0][1])
+    before = ranks(4, saved, [2, None])
+    two, one_level = before[0][0][0][1], before[0][1][0][1]
+    assert two["world_size"] == 4 and len(two["exchange"]) == 4
+    found = ranks(4, resumed, [(2, two), (2, [one[0][0][0] for one in before]), (None, two), (2, one_level), (None, one_level)])
+    for of_rank, ((_, mean), _) in zip(found, before):
+        assert all(torch.equal(mean[name], averaged[name]) for averaged, _ in of_rank[:2] for name in SHAPES)
+    more = ranks(6, resumed, [(3, two), (2, two)])
+    close = lambda one, other: torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
     for name in SHAPES:
-        torch.testing.assert_close(totals[0][0][name], model_of(flat_states[0][0][1])[name], rtol=1e-4, atol=1e-5)
+        # The mean of what is still to be sent stays.
+        same, _, flat, of_flat, of_flat_again = (total[name] for _, total in found[3])
+        close(flat, same)
+        close(of_flat, of_flat_again)
+        own = sum(gradients(rank, 3)[name] for rank in range(4)) / 4
+        for _, total in more[5]:
+            close(total[name], same - own)
 
 
 def with_nan(rank, size, skip):
@@ -233,14 +236,14 @@ def steps_without(skipped):
 
 
 def lost(rank, size, culprit, ends):
-    model, handle = given("eden", nodes=2, deadline=3.0)
+    model, handle = given("eden", nodes=2, deadline=5.0)
     for step in (0, 1):
         # In the second step, DistributedDataParallel itself connects ranks to form its buckets.
         averages(model, gradients(rank, step))
     if rank == culprit:
         if ends:
             os._exit(0)
-        time.sleep(12)
+        time.sleep(18)
     averages(model, gradients(rank, 2))
 
 
@@ -332,20 +335,22 @@ def test_nodes_that_do_not_fit_are_refused_on_all_ranks():
         for message, text in zip(messages, says):
             assert text in message, (text, message)
         assert len(messages) == len(says)
-        assert "one level, because every node has one rank" in one_level and "2 nodes of 2 ranks" in two_levels
+        assert "over 4 ranks, in one level, because every node has one rank" in one_level and "2 nodes of 2 ranks" in two_levels
+
+
+def several(rank, size, runs):
+    return [local(rank, size, *arguments) for arguments in runs]
 
 
 def test_local_steps_average_changes_over_two_levels():
-    options = {"every": 3, "compressor": "none"}
-    plain, two = ranks(4, local, range(9), options), ranks(4, local, range(9), {**options, "nodes": 2})
-    for (expected, *_), (found, *_) in zip(plain, two):
-        numpy.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-    options = {"every": 3, "compressor": "3lc", "nodes": 2}
-    whole, first = ranks(4, local, range(12), options), ranks(4, local, range(7), options)
-    again = ranks(4, local, range(7, 12), options, "sgd", [one[2] for one in first])
-    for (expected, losses, _, stats), (found, *_) in zip(whole, again):
-        assert (found == expected).all() and (expected == whole[0][0]).all() and losses[-1] < 0.7 * losses[0]
-        assert stats["inside_bytes_up"] > 0
+    plain = {"every": 3, "compressor": "none"}
+    two = {"every": 3, "compressor": "3lc", "nodes": 2}
+    found = ranks(4, several, [(range(6), plain), (range(6), {**plain, "nodes": 2}), (range(12), two), (range(7), two)])
+    again = ranks(4, several, [(range(7, 12), two, "sgd", [one[3][2] for one in found])])
+    for (one_level, two_levels, whole, _), (resumed_run,) in zip(found, again):
+        numpy.testing.assert_allclose(two_levels[0], one_level[0], rtol=1e-4, atol=1e-5)
+        assert (resumed_run[0] == whole[0]).all() and (whole[0] == found[0][2][0]).all()
+        assert whole[1][-1] < 0.7 * whole[1][0] and whole[3]["inside_bytes_up"] > 0
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
@@ -355,3 +360,24 @@ def test_kernels_compress_slices_as_the_host_does():
         for step, means in enumerate(of_rank["int8"][0]):
             assert all(torch.equal(mean, oracle[step][name]) for name, mean in means.items())
         assert "compressed on the GPU" in of_rank["int8"][2]
+
+
+def test_slices_have_the_compressors_of_their_parameters():
+    named = [(name, torch.empty(shape)) for name, shape in SHAPES.items()]
+    options = Options("none until 5 then topk:ratio=0.1", rules=[">=10000 -> int8"], raw_below=300)
+    model = model_of(named, options, 2)
+    # The rule sees the whole parameter, which has more elements than its slices; so does raw_below.
+    assert model.fixed == {"big": "int8", "tiny": "none", "bias": "none"} and model.exchange == "all-gather"
+    cut = model.cut(2)
+    slices = [(name, one) for name, parts in cut.items() for one in parts if one.owner == 1]
+    assert [(one.name, one.shape) for _, one in slices if "[" in one.name] == [("big[6400..12800]", (6400, 1))]
+    owners = {name: parts[0].owner for name, parts in cut.items() if len(parts) == 1}
+    # The largest first, each to the rank with the fewest elements.
+    assert owners == {"small": 0, "bias": 1, "tiny": 1}
+    reducer = model.options_of(options, slices).reducer_alone([(one.name, torch.empty(one.shape)) for _, one in slices])
+    assert [reducer.specs(step) for step in (0, 9)] == [["int8", "none", "none"]] * 2
+    reducer.close()
+    # Three nodes exchange the eight bits of int8 by all-gather, four by scatter-reduce.
+    assert [model_of(named, Options("int8"), nodes).exchange for nodes in (3, 4)] == ["all-gather", "scatter-reduce"]
+    whole = model_of(named, Options("powersgd", rules={"bias": "int8"}), 2)
+    assert whole.whole == {"big", "small"} and len(whole.cut(2)["big"]) == 1

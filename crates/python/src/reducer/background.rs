@@ -71,6 +71,18 @@ impl Background {
         if submitted { Ok(()) } else { Err(gone().into()) }
     }
 
+    /// Submits a call of `callable()` after the averages submitted so far, and returns.
+    pub(super) fn call_later(&self, callable: Py<PyAny>) -> PyResult<()> {
+        self.check_process()?;
+        let pending = Pending::new(&self.shared);
+        let submitted = self.submit(move |_| {
+            if let Err(failure) = call(Some(callable)) {
+                pending.0.lock().failure.get_or_insert(failure);
+            }
+        });
+        if submitted { Ok(()) } else { Err(gone().into()) }
+    }
+
     /// Waits until all averages are done, and all messages of this rank have left. Adds `remedy` to
     /// an error about a gradient with NaN or infinity.
     pub(super) fn wait(&self, py: Python<'_>, remedy: &str) -> PyResult<()> {

@@ -39,7 +39,7 @@ class Description:
     # Which memory messages travel through: "the host", or "the device" with the length of its
     # messages, which lack the lossless codes of the host.
     transport: str = "the host"
-    # With ``nodes``: "2 nodes of 4 ranks", or "one level, because …".
+    # With ``nodes``: "2 nodes of 4 ranks", or "8 ranks, in one level, because …".
     nodes: str = ""
 
     @property
@@ -59,7 +59,7 @@ class Description:
             rows.append((one.name, str(one.elements), one.compressor, _expected(one.expected_ratio), last))
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-        ranks = f"{self.nodes or f'{self.ranks} ranks'}" if not self.nodes.startswith("one level") else f"{self.ranks} ranks ({self.nodes})"
+        ranks = self.nodes or f"{self.ranks} ranks"
         head = f"{self.exchange} over {ranks}, step {self.step}, expected {_expected(self.expected_ratio)}"
         return "\n".join([head, f"compressed on {self.compressed_on}", f"messages travel through {self.transport}", *lines])
 

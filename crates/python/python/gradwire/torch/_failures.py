@@ -39,7 +39,7 @@ class Failures:
         try:
             yield
         except Exception as error:
-            self._is_node_lost |= isinstance(error, RuntimeError)
+            self._is_node_lost |= isinstance(error, (RuntimeError, _core.PeerLostError, _core.DeadlineError))
             if self._first is None:
                 self._first = _explained(error)
             raise
@@ -60,12 +60,12 @@ class Failures:
         raise _core.NonFiniteError(f"a gradient of rank {culprit}, on the same node, has NaN or infinity, or their sum would overflow{self.remedy}")
 
     def check(self, flags: torch.Tensor) -> None:
-        """Raises ``PeerLostError`` if a rank of the node sent no averages, given the flags of its
-        chunks."""
-        if bool(flags.isnan().any()):
+        """Notes an error if a rank of the node sent no averages, given the flags of its chunks. The
+        node goes on to the end of the step, so no rank waits for another in vain."""
+        if self._first is None and bool(flags.isnan().any()):
             node = self._nodes.node_of(self._control.rank)
             culprit = self._nodes.of_node(node)[flags.isnan().tolist().index(True)]
-            raise _core.PeerLostError(f"rank {culprit}, on the same node, could not average its slices with the other nodes")
+            self._first = _core.PeerLostError(f"rank {culprit}, on the same node, could not average its slices with the other nodes")
 
     def check_later(self, flags: torch.Tensor) -> None:
         """Like ``check``, at the end of the step."""
@@ -74,11 +74,7 @@ class Failures:
     def first(self, error: Optional[Exception]) -> Optional[Exception]:
         """The first error of the step that ends now, which may be ``error``, of the reducer."""
         if self._first is None and error is None and self._flags:
-            try:
-                with self.noted():
-                    self.check(torch.stack(self._flags).sum(0).cpu())
-            except _core.PeerLostError:
-                pass
+            self.check(torch.stack(self._flags).sum(0).cpu())
         self._flags.clear()
         return self._first or error
 

@@ -21,7 +21,7 @@ from ._options import Options, compare
 from ._staging import Scale, finish_current
 from ._states import Layout, State
 from ._tensors import Named
-from ._two_levels import Levels, connect as connect_levels
+from ._two_levels import Levels, Request, connect as connect_levels
 
 
 class Handle(Exchanging):
@@ -51,8 +51,8 @@ class Handle(Exchanging):
             make = partial(options.reducer_of_gradients, named)
             self._reducer, groups = connect(group, make, options.deadline, caller)
         else:
-            create = type(options).reducer_of_gradients
-            self._reducer, groups, self._nodes = connect_levels(group, named, options, levels, create, caller)
+            request = Request(list(named), options, levels, type(options).reducer_of_gradients, caller)
+            self._reducer, groups, self._nodes = connect_levels(group, request)
         self._release = weakref.finalize(self, release, self._reducer, groups)
         self._release.atexit = False
         self._scaler = scaler

@@ -37,7 +37,7 @@ from ._site_states import SiteStates
 from ._states import State
 from ._tensors import Named, trainable
 from ._traffic import Plain, warn_of_more
-from ._two_levels import Levels, TwoLevels, connect as connect_levels
+from ._two_levels import Levels, Request, TwoLevels, connect as connect_levels
 
 
 class LocalSteps(Exchanging, OptimizerProxy):
@@ -249,7 +249,8 @@ class LocalSteps(Exchanging, OptimizerProxy):
                     _, groups = connect(process_group, replica.connect, options.deadline, caller)
                 else:
                     levels = Levels(options.nodes, on_host=True)
-                    reducer, groups, self._nodes = connect_levels(process_group, replica.named, options, levels, type(options).reducer, caller)
+                    request = Request(replica.named, options, levels, type(options).reducer, caller)
+                    reducer, groups, self._nodes = connect_levels(process_group, request)
                     replica.use(reducer)
                 self._release = weakref.finalize(self, release, replica.reducer, groups)
                 self._release.atexit = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Optional, Sequence
+from typing import Any, Optional, Sequence
 
 from .. import _core
 from .._arrays import whole_number

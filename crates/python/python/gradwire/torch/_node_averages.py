@@ -20,6 +20,24 @@ from ._staging import Stream, future_of
 Between = Callable[[Part, torch.Tensor, Optional[Callable[[], None]]], Future]
 
 
+class Last:
+    """The last bucket whose averages travel inside the node."""
+
+    def __init__(self) -> None:
+        self._average: Optional[HostAverage] = None
+
+    def follow(self, average: HostAverage) -> None:
+        """Finishes the last bucket; ``average`` is the next one."""
+        self.finish()
+        self._average = average
+
+    def finish(self) -> None:
+        """Finishes the last bucket."""
+        last, self._average = self._average, None
+        if last is not None:
+            last.finish()
+
+
 @dataclass(frozen=True)
 class Way:
     """What the averages of a device's buckets share."""
@@ -31,6 +49,7 @@ class Way:
     pending: Pending
     # Of the device, beside its computation.
     stream: Stream
+    last: Last
 
 
 class NodeAverage:
@@ -77,33 +96,38 @@ class NodeAverage:
 
 
 class HostAverage(NodeAverage):
-    """The average of a bucket in main memory."""
+    """The average of a bucket in main memory. All waiting is done in the thread of the column's
+    reducer."""
 
     def _start(self, part: Part, between: Between) -> None:
-        self._work = self._scatter()
+        self._swap = self._scatter()
         between(part, self._mean, self._ready).add_done_callback(self._averaged)
 
     def _ready(self) -> None:
-        """Waits for the chunks of the node, in the thread of the column's reducer."""
+        """Waits for the chunks of the node, and adds them up."""
         with self._way.failures.noted():
-            self._work.wait()
+            self._swap.wait()
             flags = self._bucket.mean_of(self._received, self._mean)
             if not self._way.failures.check_finite(flags, lambda: self._bucket.not_finite(self._sent)):
                 self._mean.fill_(float("nan"))
 
     def _averaged(self, _: Future) -> None:
-        """Begins the gather; the thread of the reducer goes on."""
-        self._sent = self._received = torch.empty(0)
+        """Begins to gather the averages, and finishes the bucket before, whose averages have
+        travelled meanwhile."""
+        self._sent = self._received = self._mean[:0]
         try:
             with self._way.failures.noted():
-                self._gather().get_future().add_done_callback(self._gathered)
+                self._swap = self._gather()
         except Exception:
             self._end()
+        else:
+            self._way.last.follow(self)
 
-    def _gathered(self, gathered: Future) -> None:
+    def finish(self) -> None:
+        """Waits for the averages of the node, and puts them together."""
         try:
             with self._way.failures.noted():
-                gathered.wait()
+                self._swap.wait()
                 self._way.failures.check(self._bucket.unpack(self._averages, self._values))
         except Exception:
             # Noted; the end of the step raises it.

@@ -27,8 +27,8 @@ from ._buckets import Part
 from ._channel import Channel, connect as connect_one_level, destroy, private_groups, private_groups_of
 from ._columns import Cut, Model, Slice, model_of
 from ._failures import Failures, Pending
-from ._inside import Inside, NodeBucket
-from ._node_averages import Between, DeviceAverage, HostAverage, Way
+from ._inside import DeviceInside, HostInside, Inside, NodeBucket
+from ._node_averages import Between, DeviceAverage, HostAverage, Last, Way
 from ._nodes import Nodes
 from ._options import Column, Options, compare, seconds_of
 from ._staging import Stream
@@ -81,6 +81,7 @@ class TwoLevels:
         self._buckets: List[Tuple[NodeBucket, Part]] = []
         self._failures, self._pending = Failures(control, nodes, options.on_nonfinite == "skip"), Pending()
         self._ways: Dict[torch.device, Way] = {}
+        self._last = Last()
         # Whether buckets in main memory pass through streams like those on a GPU, as under Triton's
         # interpreter.
         self.uses_streams = False
@@ -123,6 +124,8 @@ class TwoLevels:
         bucket, part = self._buckets[tensor_group]
         dtype = self._dtype or values.dtype
         self._count(step, bucket, dtype)
+        if not self._inside:
+            raise _core.ConfigError("the exchange has ended: it was closed; create it again, with register or LocalSteps")
         average = HostAverage if values.device.type == "cpu" and not self.uses_streams else DeviceAverage
         try:
             with self._failures.noted():
@@ -138,7 +141,7 @@ class TwoLevels:
 
     def _way(self, device: torch.device) -> Way:
         if device not in self._ways:
-            self._ways[device] = Way(self._inside[device.type], self.column, self._failures, self._pending, Stream(device))
+            self._ways[device] = Way(self._inside[device.type], self.column, self._failures, self._pending, Stream(device), self._last)
         return self._ways[device]
 
     def _count(self, step: int, bucket: NodeBucket, dtype: torch.dtype) -> None:
@@ -152,6 +155,7 @@ class TwoLevels:
         """Waits until all averages are done, and all messages of this rank have left."""
         failure: Optional[Exception] = None
         try:
+            self.column.call_later(self._last.finish)
             self.column.wait()
         except _core.GradwireError as error:
             failure = error
@@ -201,6 +205,9 @@ class TwoLevels:
             self.column.close()
         finally:
             self._control.close()
+            # The process groups end with their last reference.
+            self._ways.clear()
+            self._inside.clear()
 
 
 def average_in_memory(reducer: Any, tensor_group: int, step: int, values: torch.Tensor) -> None:
@@ -218,63 +225,67 @@ def average_in_memory(reducer: Any, tensor_group: int, step: int, values: torch.
     reducer.average_bucket(tensor_group, step, values, between)
 
 
-def connect(
-    process_group: Optional[Any], named: Iterable[Named], options: Options, levels: Levels, create: Create, caller: str
-) -> Tuple[Any, List[Any], str]:
-    """A reducer over two levels, or over one if nodes are not worth it; its process groups; and a
-    description of the levels. ``create`` makes the reducers of averages.
+@dataclass(frozen=True)
+class Request:
+    """What to average over two levels: tensors, with these options. ``create`` makes the reducers,
+    and ``caller`` is the function that the user called."""
+
+    named: Sequence[Named]
+    options: Options
+    levels: Levels
+    create: Create
+    caller: str
+
+
+def connect(process_group: Optional[Any], request: Request) -> Tuple[Any, List[Any], str]:
+    """A reducer over two levels, or over one if there are no nodes of several ranks; its process
+    groups; and a description of the levels.
 
     All refusals are the same on all ranks.
     """
-    named, deadline = list(named), seconds_of(options.deadline)
+    options, deadline = request.options, seconds_of(request.options.deadline)
     options.check()
-    groups = list(private_groups(process_group, deadline, caller))
+    groups = list(private_groups(process_group, deadline, request.caller))
     control: Optional[_core.Reducer] = None
     try:
         control = Options("none", exchange="all-gather", deadline=deadline).reducer([], Channel((groups[0], groups[1])))
-        _compare(control, named, options, levels)
+        _compare(control, request)
         ranks = _nodes.ranks_of(process_group)
-        nodes, reason = _nodes.agree(control, levels.nodes, ranks)
+        nodes, reason = _nodes.agree(control, request.levels.nodes, ranks)
         if nodes is not None:
-            reducer = _connected(nodes, ranks, named, options, levels, create, caller, control, groups)
-            return reducer, groups, str(nodes)
+            return _connected(nodes, ranks, request, control, groups), groups, str(nodes)
     except BaseException:
         _end(control, groups)
         raise
     _end(control, groups)
-    reducer, pair = connect_one_level(process_group, partial(create, options, named), deadline, caller)  # type: ignore[arg-type]
-    return reducer, list(pair), f"one level, because {reason}"
+    make = lambda channel: request.create(options, request.named, channel, None)
+    reducer, pair = connect_one_level(process_group, make, deadline, request.caller)
+    return reducer, list(pair), f"{reducer.size} ranks, in one level, because {reason}"
 
 
-def _connected(
-    nodes: Nodes,
-    ranks: List[int],
-    named: Sequence[Named],
-    options: Options,
-    levels: Levels,
-    create: Create,
-    caller: str,
-    control: _core.Reducer,
-    groups: List[Any],
-) -> TwoLevels:
+def _connected(nodes: Nodes, ranks: List[int], request: Request, control: _core.Reducer, groups: List[Any]) -> TwoLevels:
     """Connects the ranks of this rank's column and node; adds their process groups to
     ``groups``."""
-    model = model_of(named, options, nodes.count)
+    options, caller = request.options, request.caller
+    model = model_of(request.named, options, nodes.count)
     cut, number = model.cut(nodes.local), nodes.number_of(control.rank)
     slices = _own(cut, number)
-    column_ranks = [ranks[at] for at in nodes.of_column(number)]
-    node_ranks = [ranks[at] for at in nodes.of_node(nodes.node_of(control.rank))]
-    pair = private_groups_of(column_ranks, options.deadline, f"{caller}, between nodes")
+    pair = private_groups_of([ranks[at] for at in nodes.of_column(number)], options.deadline, f"{caller}, between nodes")
     groups.extend(pair)
-    inside = {}
-    devices = [torch.device("cpu")] if levels.on_host else [parameter.device for _, parameter in named]
-    for device in {device.type: device for device in devices}.values():
-        inside[device.type] = Inside(node_ranks, device, options.deadline, caller)
-        groups.extend(inside[device.type].groups)
+    inside = _connected_inside([ranks[at] for at in nodes.of_node(nodes.node_of(control.rank))], request)
+    groups.extend(group for one in inside.values() for group in one.groups)
     place = number, nodes.local, list(model.shapes.items())
     tensors = [(one.name, torch.empty(one.shape, device="meta")) for _, one in slices]
-    column = create(model.options_of(options, slices), tensors, Channel(pair), place)
-    return TwoLevels(nodes, model, cut, Connected(control, column, inside), options, levels.inside)
+    column = request.create(model.options_of(options, slices), tensors, Channel(pair), place)
+    return TwoLevels(nodes, model, cut, Connected(control, column, inside), options, request.levels.inside)
+
+
+def _connected_inside(ranks: List[int], request: Request) -> Dict[str, Inside]:
+    """Connects the ranks of a node, for each type of device that has values."""
+    on_host = request.levels.on_host
+    types = dict.fromkeys("cpu" if on_host else parameter.device.type for _, parameter in request.named)
+    deadline = request.options.deadline
+    return {one: HostInside(ranks, deadline, request.caller) if one == "cpu" else DeviceInside(ranks, deadline) for one in types}
 
 
 def _own(cut: Cut, number: int) -> List[Tuple[str, Slice]]:
@@ -282,13 +293,13 @@ def _own(cut: Cut, number: int) -> List[Tuple[str, Slice]]:
     return [(name, one) for name, slices in cut.items() for one in slices if one.owner == number]
 
 
-def _compare(control: _core.Reducer, named: Sequence[Named], options: Options, levels: Levels) -> None:
+def _compare(control: _core.Reducer, request: Request) -> None:
     """Refuses options and models that differ between ranks. The reducers of columns would find it
     on some ranks only."""
-    shapes = repr([(name, tuple(parameter.shape)) for name, parameter in named])
-    settings = {one.name: getattr(options, one.name) for one in fields(Options) if one.compare}
+    shapes = repr([(name, tuple(parameter.shape)) for name, parameter in request.named])
+    settings = {one.name: getattr(request.options, one.name) for one in fields(Options) if one.compare}
     digest = hashlib.sha256(shapes.encode()).hexdigest()[:16]
-    compare(control, {**settings, "inside": levels.inside, "the digest of the names and shapes of parameters": digest})
+    compare(control, {**settings, "inside": request.levels.inside, "the digest of the names and shapes of parameters": digest})
 
 
 def _end(control: Optional[_core.Reducer], groups: Collection[Any]) -> None:
