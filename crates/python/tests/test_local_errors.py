@@ -21,6 +21,7 @@ from world import outcomes, ranks
     ({"every": "eden"}, "every='eden' is not an integer"),
     ({"every": 2.5}, "every=2.5 is not an integer"),
     ({"sync_until": -1}, "sync_until=-1 is out of range"),
+    ({"common_device": "gpu"}, "common_device='gpu' is unknown; use 'cpu' or 'model'"),
     ({"deadline": 0, "lighthouse": "http://localhost:1"}, "deadline=0: give seconds above 0"),
 ])
 def test_arguments_of_other_types_are_refused(options, says):

@@ -230,11 +230,15 @@ def flattened(rank, size):
         patch.setattr(torch.cuda, "current_stream", stream)
         parameters = [torch.empty(3, 4, device="cuda:0", dtype=torch.bfloat16), torch.empty(5, device="cuda:1"), torch.empty(2)]
         flat = _replica._flat([*parameters, torch.empty(0, device="cuda:1")])
-    return sorted(waits), str(flat.device), flat.dtype, tuple(flat.shape)
+        # On a device nothing waits for it.
+        on_device = _replica._flat(parameters[:1], torch.device("cuda:0"))
+        moved = _replica._in_main_memory(on_device)
+    return sorted(waits), [(str(one.device), one.dtype, tuple(one.shape)) for one in (flat, on_device, moved)]
 
 
 def test_parameters_of_several_devices_become_one_tensor():
-    assert ranks(1, flattened) == [(["cuda:0", "cuda:1"], "cpu", torch.float32, (19,))]
+    forms = [("cpu", torch.float32, (19,)), ("cuda:0", torch.float32, (12,)), ("cpu", torch.float32, (12,))]
+    assert ranks(1, flattened) == [(["cuda:0", "cuda:1"], forms)]
 
 
 def test_the_elements_of_parameters_are_in_the_order_of_their_shapes():

@@ -303,7 +303,7 @@ class Replica:
                 forget(self.optimizer, name, parameter, sent[name])
 
 
-def _flat(parameters: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
+def _flat(parameters: Sequence[torch.Tensor], device: torch.device = torch.device("cpu")) -> torch.Tensor:
     """The elements of all parameters as float32 on a device, or in main memory, which is pinned if
     any of them is on a GPU.
 
