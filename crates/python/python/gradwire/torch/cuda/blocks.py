@@ -20,7 +20,7 @@ from ._kernel import Dense
 from ._launch import BLOCK, FEW_WARPS, for_tensors, launch, over
 from ._source import LARGEST, Source, corrected, keep, largest
 from ._symbols import bytes_of, put_block, take
-from ._tensors import add_at, block_of, in_bucket
+from ._tensors import block_of, in_bucket, load, store
 
 
 @dataclass(frozen=True)
@@ -218,12 +218,15 @@ def _add(
     BLOCK: tl.constexpr,
 ):
     tensor, at, mask = block_of(table, out.lengths, BLOCK)
-    form = form_of(forms, tensor)
+    form, total = form_of(forms, tensor), load(out, tensor, at, mask)
     blocks = (tl.load(out.lengths + tensor) + LENGTH - 1) // LENGTH
-    byte = tl.load(form + HEADER + at // LENGTH, mask=mask, other=0).to(tl.int32)
-    code = take(form + HEADER + blocks, at, mask, BITS)
-    if HEADER == 0:
-        scale = _power(byte)
-    else:
-        scale = tl.load(floats(form)) * _number(byte, 8, 3, 121 << 23)
-    add_at(out, tensor, at, mask, _number(code, BITS, MANTISSA, LEAST) * scale * weight)
+    for _ in range(forms.messages):
+        byte = tl.load(form + HEADER + at // LENGTH, mask=mask, other=0).to(tl.int32)
+        code = take(form + HEADER + blocks, at, mask, BITS)
+        if HEADER == 0:
+            scale = _power(byte)
+        else:
+            scale = tl.load(floats(form)) * _number(byte, 8, 3, 121 << 23)
+        total += _number(code, BITS, MANTISSA, LEAST) * scale * weight
+        form += forms.stride
+    store(out, tensor, at, mask, total)
