@@ -100,12 +100,8 @@ impl ReducerHandle {
             policy = policy.without_memory();
         }
         let (rank, size, name) = (channel.rank(), channel.size(), exchange.to_string());
-        let mut tensors: Vec<_> =
-            tensors.into_iter().map(|(name, shape)| Tensor::new(name, &shape)).collect();
-        if let Some(rows) = rows {
-            tensors =
-                tensors.iter().zip(rows).map(|(one, (first, end))| one.rows(first..end)).collect();
-        }
+        let tensors = tensors.into_iter().map(|(name, shape)| Tensor::new(name, &shape)).collect();
+        let tensors = rows_of(tensors, rows)?;
         let names = tensors.iter().map(|tensor| tensor.name().to_owned()).collect();
         let on_non_finite = if skip { OnNonFinite::Skip } else { OnNonFinite::Refuse };
         let config = ReducerConfig { exchange, policy, tensors, seed, on_non_finite };
@@ -340,6 +336,19 @@ impl ReducerHandle {
     fn abort(&self) {
         self.background.abort();
     }
+}
+
+/// The tensors, or these rows of each of them.
+fn rows_of(tensors: Vec<Tensor>, rows: Option<Vec<(usize, usize)>>) -> PyResult<Vec<Tensor>> {
+    let Some(rows) = rows else { return Ok(tensors) };
+    let has = |tensor: &Tensor, (first, end): (usize, usize)| {
+        first <= end && tensor.shape().first().is_some_and(|&rows| end <= rows)
+    };
+    if rows.len() != tensors.len() || tensors.iter().zip(&rows).any(|(one, &rows)| !has(one, rows))
+    {
+        return Err(Failure::config("rows: a tensor does not have these rows").into());
+    }
+    Ok(tensors.iter().zip(rows).map(|(one, (first, end))| one.rows(first..end)).collect())
 }
 
 impl ReducerHandle {
