@@ -212,8 +212,8 @@ impl ReducerHandle {
         })
     }
 
-    /// Calls `callable()` in the background thread after the averages submitted so far; `wait` waits
-    /// for it, too.
+    /// Calls `callable()` in the background thread after the averages submitted so far; `wait`
+    /// waits for it, too.
     fn call_later(&self, callable: Py<PyAny>) -> PyResult<()> {
         self.background.call_later(callable)
     }

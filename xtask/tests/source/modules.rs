@@ -159,24 +159,24 @@ impl Crate {
     /// The file that declares the item at `path`, as code of `module` writes the path. Nothing if
     /// the path leads to a module, a local name or another crate.
     pub(crate) fn declaring_file(&self, module: Id, path: &[String]) -> Option<usize> {
-        match self.resolve(module, path, 0)? {
+        match self.resolve(module, path, &mut Seen::new())? {
             Target::Item(file) => Some(file),
             Target::Module(_) => None,
         }
     }
 
-    fn resolve(&self, module: Id, path: &[String], depth: usize) -> Option<Target> {
+    fn resolve(&self, module: Id, path: &[String], seen: &mut Seen) -> Option<Target> {
         let (first, rest) = path.split_first()?;
         let mut target = match first.as_str() {
             "crate" => Target::Module(0),
             "self" => Target::Module(module),
             "super" => Target::Module(self.modules[module].parent?),
-            name => self.find(module, name, depth)?,
+            name => self.find(module, name, seen)?,
         };
         for name in rest {
             target = match target {
                 Target::Module(id) if name == "super" => Target::Module(self.modules[id].parent?),
-                Target::Module(id) => self.find(id, name, depth)?,
+                Target::Module(id) => self.find(id, name, seen)?,
                 // A variant of an enum, or a function of a type.
                 item @ Target::Item(_) => item,
             };
@@ -184,13 +184,21 @@ impl Crate {
         Some(target)
     }
 
-    /// Finds a name in a module: declared there, or imported. `depth` ends imports that lead to
-    /// themselves.
-    fn find(&self, module: Id, name: &str, depth: usize) -> Option<Target> {
-        let Module { children, items, names, globs, .. } = &self.modules[module];
-        if depth > 16 {
-            return None;
+    /// Finds a name in a module: declared there, or imported.
+    fn find(&self, module: Id, name: &str, seen: &mut Seen) -> Option<Target> {
+        let key = (module, name.to_owned());
+        if let Some(found) = seen.get(&key) {
+            return *found;
         }
+        // Imports that lead to themselves find nothing.
+        seen.insert(key.clone(), None);
+        let found = self.find_here(module, name, seen);
+        seen.insert(key, found);
+        found
+    }
+
+    fn find_here(&self, module: Id, name: &str, seen: &mut Seen) -> Option<Target> {
+        let Module { children, items, names, globs, .. } = &self.modules[module];
         if let Some(&file) = items.get(name) {
             return Some(Target::Item(file));
         }
@@ -198,14 +206,17 @@ impl Crate {
             return Some(Target::Module(child));
         }
         if let Some(path) = names.get(name) {
-            return self.resolve(module, path, depth + 1);
+            return self.resolve(module, path, seen);
         }
-        globs.iter().find_map(|path| match self.resolve(module, path, depth + 1)? {
-            Target::Module(id) => self.find(id, name, depth + 1),
+        globs.iter().find_map(|path| match self.resolve(module, path, seen)? {
+            Target::Module(id) => self.find(id, name, seen),
             Target::Item(file) => Some(Target::Item(file)),
         })
     }
 }
+
+/// What a search has found so far, by module and name.
+type Seen = HashMap<(Id, String), Option<Target>>;
 
 /// A name that `use` imports; without a name, everything at the path.
 pub(crate) struct Import {
