@@ -289,7 +289,7 @@ def test_messages_may_begin_beyond_the_reach_of_32_bits(spec):
 def chosen(transport, backend, spec="int8", exchange="all-gather"):
     """What is chosen for gradients on a GPU, whose kernels work."""
     alone = {"gather": lambda step, own: [own], "wait": lambda: None}
-    reducer = SimpleNamespace(rank=0, stages=[(0, 1)], specs=lambda step: [spec], exchange=exchange, **alone)
+    reducer = SimpleNamespace(rank=0, stages=[(0, 1)], specs=lambda step: [spec], exchange_at=lambda step: exchange, **alone)
     group = SimpleNamespace(_get_backend=lambda device: SimpleNamespace(name=lambda: backend))
     parameter = SimpleNamespace(device=torch.device("cuda:0"), dtype=torch.float32, shape=(4,))
     with pytest.MonkeyPatch.context() as patch:

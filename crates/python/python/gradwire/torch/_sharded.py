@@ -21,7 +21,7 @@ from ._staging import finish_current
 from ._states import Layout, State
 from ._steps import Steps
 from ._tensors import Named
-from ._unit_exchanges import ALL, DeviceExchange, Exchange, HostExchange
+from ._unit_exchanges import ALL, Exchange, ThroughDevice, ThroughHost
 from ._units import Unit
 from ._unused import SameGradients, explained
 
@@ -46,7 +46,7 @@ class Sharded(Handle):
         scaler: Optional[Any],
     ) -> None:
         super().__init__(named, options, group, scaler, _CALLER)
-        self._gradients: Exchange = HostExchange(self._reducer)
+        self._gradients: Exchange = ThroughHost(self._reducer)
         self._parameters: Optional[Exchange] = None
         self._installed: List[Tuple[Any, str, Any]] = []
         self._units = units
@@ -60,7 +60,7 @@ class Sharded(Handle):
             place = _device.of_shards(request, self._reducer, named, options)
             self._on_device, self._compressed_on = place.exchange, place.compressed_on
         if self._on_device is not None:
-            self._gradients = DeviceExchange(self._on_device)
+            self._gradients = ThroughDevice(self._on_device)
 
     def gather(
         self, named: List[Named], on_devices: List[Named], options: Options, request: _device.Request
@@ -71,10 +71,10 @@ class Sharded(Handle):
             reducer, private = connect(request.group, partial(options.reducer_of_gradients, named), options.deadline, _CALLER)
             self._release_parameters = weakref.finalize(self, release, reducer, private)
             self._release_parameters.atexit = False
-            self._parameters = HostExchange(reducer)
+            self._parameters = ThroughHost(reducer)
             self._gathers_on_device = _device.of_shards(request, reducer, on_devices, options).exchange
         if self._gathers_on_device is not None:
-            self._parameters = DeviceExchange(self._gathers_on_device)
+            self._parameters = ThroughDevice(self._gathers_on_device)
         return reducer
 
     @contextmanager
@@ -311,4 +311,7 @@ class AllReduce(Communication):
         if self._unit.factor not in (None, self._unit.param_group.mesh_info.shard_mesh_size):
             # The factor divides the sum over shards; the mean over replicas would divide again.
             raise _core.ConfigError(_FACTOR)
+        if reduce_output.is_cuda:
+            # FSDP2 allocates it in another stream than the one that calls this.
+            reduce_output.record_stream(torch.cuda.current_stream(reduce_output.device))
         self._handle.average(self._unit, reduce_output)
