@@ -36,6 +36,8 @@ class Sharded(Handle):
     # Exchange gradients and parameters on the device; ``None`` if the host does.
     _on_device: Optional[Any] = None
     _gathers_on_device: Optional[Any] = None
+    # ``Description.parameter_transport``, if the host exchanges compressed parameters.
+    _parameters_through_host = ""
 
     def __init__(
         self,
@@ -58,7 +60,7 @@ class Sharded(Handle):
         and it is possible. The group of the request is PyTorch's group of the ranks."""
         with self._closing():
             place = _device.of_shards(request, self._reducer, named, options)
-            self._on_device, self._compressed_on = place.exchange, place.compressed_on
+            self._on_device, self._compressed_on, self._through_host = place.exchange, place.compressed_on, place.transport
         if self._on_device is not None:
             self._gradients = ThroughDevice(self._on_device)
 
@@ -72,7 +74,8 @@ class Sharded(Handle):
             self._release_parameters = weakref.finalize(self, release, reducer, private)
             self._release_parameters.atexit = False
             self._parameters = ThroughHost(reducer)
-            self._gathers_on_device = _device.of_shards(request, reducer, on_devices, options).exchange
+            place = _device.of_shards(request, reducer, on_devices, options)
+            self._gathers_on_device, self._parameters_through_host = place.exchange, place.transport
         if self._gathers_on_device is not None:
             self._parameters = ThroughDevice(self._gathers_on_device)
         return reducer
@@ -140,6 +143,11 @@ class Sharded(Handle):
     def _transport(self) -> str:
         return super()._transport if self._on_device is None else self._on_device.described(self._step)
 
+    @property
+    def _parameter_transport(self) -> str:
+        here = self._gathers_on_device
+        return self._parameters_through_host if here is None else here.described(self._step)  # type: ignore[no-any-return]
+
     def _wait_for_averages(self) -> None:
         # Parameters first: if they are not finite, gradients are neither.
         for transport in (self._gathers_on_device, self._on_device):
@@ -154,11 +162,22 @@ class Sharded(Handle):
 
     def _load_with(self, read: Callable[[], Optional[Union[State, Sequence[State]]]]) -> bool:
         self._steps.forget()
+        self.gather_exactly()
+        return super()._load_with(read)
+
+    def gather_exactly(self) -> None:
+        """Makes the next gather of parameters uncompressed, with ``parameter_changes``.
+
+        Call it on all ranks, between two steps, after the parameters have changed by more than an
+        optimizer's step: after ``model.load_state_dict``, or when averaged weights are swapped in
+        or out. Otherwise the next forward passes use the change as the compressor has rounded it,
+        with an error that the following ones make up for. ``load_state_dict`` of the handle calls
+        it. If only some ranks call it, ranks wait for each other until the timeout.
+        """
         for param_group, attribute, _ in self._installed:
             communication = getattr(param_group, attribute)
             if isinstance(communication, Communication):
                 communication.forget()
-        return super()._load_with(read)
 
     def average(self, unit: Unit, values: torch.Tensor, own: slice = ALL) -> None:
         """Averages the gradients of a unit in place. ``values`` are the shards of all ranks, and
@@ -262,7 +281,7 @@ class Communication:
         return torch.empty(*size, dtype=dtype, device=device)
 
     def forget(self) -> None:
-        """Forgets what it keeps from step to step, because a checkpoint was loaded."""
+        """Forgets what it keeps from step to step, because the parameters have changed."""
 
 
 def own_place(group: Any, shard: int) -> slice:
