@@ -117,8 +117,11 @@ def test_means_of_whole_messages_are_the_hosts():
 
 
 def halves(rank, size):
-    compare(rank, size, ["int8", "none"], "scatter-reduce", torch.bfloat16, 1)
-    compare(rank, size, ["3lc"], "all-gather", torch.float16, 1)
+    for exchange in ("scatter-reduce", "all-gather"):
+        _, stats, text = compare(rank, size, ["3lc", "none"], exchange, torch.bfloat16 if exchange == "all-gather" else torch.float16, 1)
+        # 5 elements a byte in each slice, and 16 bits an element.
+        slices = [4099, 4098] if exchange == "scatter-reduce" else [8197]
+        assert stats["message_bytes"] == sum(4 + -(-one // 5) for one in slices) + 600, (stats, text)
 
 
 def test_sixteen_bit_buckets_get_the_hosts_means():

@@ -30,6 +30,9 @@ class Request:
     group: Any
     # What errors say cannot stay on the device.
     what: str = "messages"
+    # Whether a 16-bit type holds exactly what is sent of a tensor of this type: no scale divides
+    # its values.
+    narrow: bool = False
 
     def check(self) -> None:
         """Refuses values that are unknown or exclude each other."""
@@ -93,10 +96,11 @@ def _transport(request: Request, reducer: _core.Reducer, named: Sequence[Named],
         return Place(None, "the host")
     reason = _of_any(reducer, _reason_against_transport(request, reducer, named))
     if reason is None:
-        from .cuda._transport import DeviceTransport
+        from .cuda._transport import DeviceTransport, Values
 
         shapes = [(name, tuple(parameter.shape)) for name, parameter in named]
-        exchange = DeviceTransport(reducer, shapes, named[0][1].device, request.group, options.seed, options.on_nonfinite == "skip")
+        values = Values(named[0][1].device, request.narrow, options.on_nonfinite == "skip")
+        exchange = DeviceTransport(reducer, shapes, values, request.group, options.seed)
         reason = _of_any(reducer, exchange.peers.reason_against())
     if reason is None:
         return Place(exchange, "the GPU", sends=True)

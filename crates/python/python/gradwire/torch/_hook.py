@@ -105,7 +105,7 @@ class Hook(Handle):
         )
         if self._custom is None:
             group = torch.distributed.group.WORLD if process_group is None else process_group
-            self._choose_device(_device.Request(device, transport, group), named, options)
+            self._choose_device(_device.Request(device, transport, group, narrow=scaler is None), named, options)
 
     def _note(self, module: torch.nn.Module, named: List[Tuple[str, torch.nn.Parameter]], ignored: Collection[str]) -> None:
         """Notes the parameters, and that no step has begun."""

@@ -86,7 +86,9 @@ def register(
         transport: ``"device"`` keeps messages on the GPU: they travel by FSDP2's own process group,
             NCCL, and the exchange hides behind the backward pass as FSDP2's own does. ``"host"``
             sends them through main memory over gloo, and FSDP2 waits for them. Gradients,
-            parameters and states are the same. ``"auto"`` uses the device if it is possible, for
+            parameters and states are the same, up to the last bit of a scale. On a GPU, values that
+            are not finite are reported one step late, when the optimizer has made the parameters
+            NaN; then training continues from a checkpoint. ``"auto"`` uses the device if it is possible, for
             gradients and for ``parameters`` separately: with NCCL, Triton 3.6 and compressors whose
             kernels write messages of a fixed length. ``describe()`` says how both travel. Under
             NCCL, steps have the timeout of the process group. Default: ``"auto"``
@@ -149,7 +151,9 @@ def register(
     if parameters is not None:
         named = _units.whole(gathered, gathered=True)
         of_parameters = replace(options, compressor=parameters, rules=None, exchange="gather-shards", on_nonfinite="error")
-        request = Request("auto", transport, _units.process_group(units, "_all_gather_process_group"), f"the messages of {parameters=}")
+        gathering = _units.process_group(units, "_all_gather_process_group")
+        # Changes are float32.
+        request = Request("auto", transport, gathering, f"the messages of {parameters=}", narrow=not parameter_changes)
         on_devices = _units.on_devices(gathered, named, reduced=False)
         reducer = handle.gather(named, on_devices, selected(model, dict(named), of_parameters), request)
         plain = Plain(bytes_of(named), "the parameters", "all-gather", "use one that sends less, such as int8")
@@ -175,7 +179,7 @@ def _handle(units: List[_units.Unit], options: Options, replicas: Optional[Any],
         handle = Sharded(units, named, options, group, scaler)
         handle._compare({"the shard that a rank of replicas holds": _units.shard_group(units).rank()})
         plain = Plain(bytes_of(named), "the gradients")
-    handle.choose_transport(Request("auto", transport, group), _units.on_devices(units, named), options)
+    handle.choose_transport(Request("auto", transport, group, narrow=scaler is None), _units.on_devices(units, named), options)
     warn_of_more(handle._reducer, plain, stacklevel=4, sizes=_sizes(handle._on_device))
     return handle
 

@@ -1,5 +1,5 @@
-"""Exchanges of tensors between the devices of ranks, by the collectives of a process group. Nothing
-waits for the host.
+"""Exchanges of tensors between the devices of ranks, by the collectives of a process group. The
+host waits for nothing.
 
 The caller cuts tensors into pieces and decides where their elements are:
 

@@ -106,13 +106,24 @@ class _Turn(NamedTuple):
     exchange: int
 
 
+class Values(NamedTuple):
+    """What a model exchanges."""
+
+    # The device of all tensors.
+    device: torch.device
+    # See ``Request``.
+    narrow: bool
+    # Whether a step with an element that is not finite is skipped.
+    skip: bool
+
+
 class DeviceTransport:
     """Exchanges the buckets of a model between devices, by the collectives of a process group.
 
     The exchange is the reducer's: replicas average gradients by all-gather or scatter-reduce, and
     for the shards of FSDP2 there are reduce-scatter, and gather-shards for parameters. Means,
     residuals and saved states equal those of the host's exchange. ``tensors`` are the names and
-    shapes of the model's parameters, all on ``device``; ``group`` is the process group.
+    shapes of the model's parameters; ``group`` is the process group.
 
     In a step with an element that is not finite, averages are NaN from that bucket on. With
     ``skip``, such a step changes no residual. Without it, the end of the next step raises
@@ -124,12 +135,13 @@ class DeviceTransport:
         self,
         reducer: _core.Reducer,
         tensors: Sequence[Tuple[str, Shape]],
-        device: torch.device,
+        values: Values,
         group: Any,
         seed: int,
-        skip: bool,
     ) -> None:
-        self.reducer, self.shapes, self._device, self._skip = reducer, dict(tensors), device, skip
+        self.reducer, self.shapes = reducer, dict(tensors)
+        self._device, narrow, self._skip = values
+        device, skip = self._device, self._skip
         # All stages have the same.
         self._exchange = reducer.exchange_at(0)
         self.peers = Peers(group, device, reducer.deadline)
@@ -141,8 +153,10 @@ class DeviceTransport:
         # The slices of each tensor; none if messages carry whole tensors.
         self.slices: Dict[str, List[Slice]] = {}
         self.kept = self._kept()
-        # The compressors of the tensors, by the first step of each stage.
-        self._specs = {first: dict(zip(self.shapes, reducer.specs(first))) for first, _ in reducer.stages}
+        # The compressors of the tensors' messages, by the first step of each stage. Means of 16-bit
+        # gradients are rounded to 16 bits in the bucket anyway.
+        specs_at = reducer.message_specs if narrow else reducer.specs
+        self._specs = {first: dict(zip(self.shapes, specs_at(first))) for first, _ in reducer.stages}
         # By tensor group and stage, with the last step that used it.
         self._buckets: Dict[Tuple[int, int], Tuple[_Bucket, int]] = {}
         # The length of each tensor's last messages.
@@ -238,9 +252,13 @@ class DeviceTransport:
         for kept in self.kept:
             kept.settle(self._non_finite.skips())
 
+    def _stage(self, step: int) -> int:
+        """The first step of the stage of a step."""
+        return max(first for first, _ in self.reducer.stages if first <= step)
+
     def _bucket(self, tensor_group: int, step: int, names: Sequence[str]) -> _Bucket:
         """The bucket of a tensor group at the stage of a step."""
-        stage = max(first for first, _ in self.reducer.stages if first <= step)
+        stage = self._stage(step)
         known = self._buckets.get((tensor_group, stage))
         if known is None:
             if self._exchange in ("all-gather", "scatter-reduce"):
@@ -279,8 +297,9 @@ class DeviceTransport:
         """How tensors are sent, as ``Reducer.plan``. The expected length of a message is its fixed
         length."""
         rows = []
+        specs = self._specs[self._stage(step)]
         for name, elements, spec, _, _ in self.reducer.plan(step):
-            rows.append((name, elements, spec, float(self._length(name, spec)), self._sent.get(name, 0)))
+            rows.append((name, elements, spec, float(self._length(name, specs[name])), self._sent.get(name, 0)))
         return rows
 
     def message_bytes(self, step: int) -> float:
