@@ -41,8 +41,9 @@ def register(
 
     All ranks must call it at the same time, with the same arguments; only ``deadline``, ``device``
     and ``threads`` may differ. If messages cannot stay on the device of one rank, the messages of
-    all ranks pass through the host. Messages through main memory travel over gloo, even if the process
-    group is NCCL, and so do settings and states. Between machines set ``GLOO_SOCKET_IFNAME``.
+    all ranks pass through the host. Messages through main memory travel over gloo, even if the
+    process group is NCCL, and so do settings and states. Between machines set
+    ``GLOO_SOCKET_IFNAME``.
 
     Args:
         model: the DistributedDataParallel model. It may be compiled:

@@ -88,10 +88,10 @@ def register(
             sends them through main memory over gloo, and FSDP2 waits for them. Gradients,
             parameters and states are the same, up to the last bit of a scale. On a GPU, values that
             are not finite are reported one step late, when the optimizer has made the parameters
-            NaN; then training continues from a checkpoint. ``"auto"`` uses the device if it is possible, for
-            gradients and for ``parameters`` separately: with NCCL, Triton 3.6 and compressors whose
-            kernels write messages of a fixed length. ``describe()`` says how both travel. Under
-            NCCL, steps have the timeout of the process group. Default: ``"auto"``
+            NaN; then training continues from a checkpoint. ``"auto"`` uses the device if it is
+            possible, for gradients and for ``parameters`` separately: with NCCL, Triton 3.6 and
+            compressors whose kernels write messages of a fixed length. ``describe()`` says how both
+            travel. Under NCCL, steps have the timeout of the process group. Default: ``"auto"``
         rules: other compressors for some tensors. Rules see the names and sizes of whole
             parameters; with ``replicas``, the sizes of shards. Default: none
         exchange: with ``replicas``, how they exchange: ``"all-gather"``, ``"scatter-reduce"``,

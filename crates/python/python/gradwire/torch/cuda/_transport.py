@@ -24,7 +24,7 @@ from torch.futures import Future
 from ... import _core
 from .._staging import Scale, Stream, divided, future_of, unscaled, write
 from ._batch import Slot
-from ._collectives import CollectiveError, Gather, Peers, Piece, Scatter, Spread
+from ._collectives import Average, CollectiveError, Gather, Peers, Piece, Scatter
 from ._kept import Kept, users_of
 from ._nonfinite import NonFinite
 from ._outcomes import Names, Outcomes
@@ -40,19 +40,19 @@ class _AllGather:
         self._kept = transport.kept[0]
         starts = transport.starts(names)
         slots = [Slot(name, transport.shapes[name], start, self._kept.starts[name]) for name, start in zip(names, starts)]
-        self._spread = Spread(transport.coding, transport.peers, [Piece(specs[slot.name], 0, slot, slot) for slot in slots])
-        self.names: List[Names] = [lambda sender: self._spread.names]
-        self.message_bytes = self._spread.message_bytes
+        self._average = Average(transport.coding, transport.peers, [Piece(specs[slot.name], 0, slot, slot) for slot in slots])
+        self.names: List[Names] = [lambda sender: self._average.names]
+        self.message_bytes = self._average.message_bytes
 
     def pack(self, values: torch.Tensor, step: int) -> torch.Tensor:
-        return self._spread.pack(values, self._kept.named(self._spread.kept), step)
+        return self._average.pack(values, self._kept.named(self._average.kept), step)
 
     def place(self, bucket: torch.Tensor) -> torch.Tensor:
         return bucket
 
     def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
         means = zeros_like(place)
-        self._spread.add(messages, means, step, non_finite, exchange)
+        self._average.add(messages, means, step, non_finite, exchange)
         return means
 
 
@@ -281,8 +281,8 @@ class DeviceTransport:
 
     def end_step(self) -> None:
         """Ends a step once all its buckets were given to ``average``. Does nothing before the first
-        step. A step of several backward passes         ends with each of them. On a GPU the host waits for the step before, so it is at most one
-        step ahead of the device.
+        step. A step of several backward passes ends with each of them. On a GPU the host waits for
+        the step before, so it is at most one step ahead of the device.
 
         Raises ``NonFiniteError`` if the values of the step before were not finite on some rank. On
         a CPU, of this step.
