@@ -117,6 +117,7 @@ HALF = {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dty
 def test_gradients_parameters_and_states_are_the_hosts(size, fsdp, options):
     for (host, device), text, tensors in ranks(size, compare, fsdp, options):
         assert "messages travel through the device" in text
+        assert ("parameters travel through the device" in text) == ("parameters" in options)
         assert device["message_bytes"] == sum(one.message_bytes for one in tensors) > 0
 
 
@@ -188,8 +189,8 @@ def changes_by(transport, size):
     exact, sent = [], []
     for step in range(5):
         if step == 3:
-            # A load in the middle of a run: the next gather is exact.
-            handle.load_state_dict(handle.state_dict())
+            # In the middle of a run the next gather is exact.
+            handle.load_state_dict(handle.state_dict()) if transport == "host" else handle.gather_exactly()
         exact.append(model[0].weight.full_tensor().detach().clone().numpy())
         model(torch.randn(8, 64)).square().mean().backward()
         sent.append(handle.stats()["parameter_bytes_up"])
@@ -227,6 +228,7 @@ REFUSED = [
     (torch.float32, {"compressor": "topk:ratio=0.1", "transport": "device", "raw_below": 0}, "use a quantizer, such as eden"),
     (torch.complex64, {"transport": "device"}, "some parameters are complex"),
     (torch.float32, {"transport": "gpu"}, "transport='gpu' is unknown"),
+    (torch.float32, {"transport": "device", "parameters": "topk:ratio=0.9", "raw_below": 0}, "of parameters='topk:ratio=0.9' cannot stay"),
     (torch.float32, {"parameter_changes": True}, "needs parameters"),
     (torch.float32, {"parameters": "topk:ratio=0.01", "parameter_changes": True}, "of each change of the parameters"),
 ]

@@ -13,18 +13,21 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 pytest.importorskip("triton", reason="PyTorch came without Triton")
 
 import gradwire
 from gradwire.torch import _device
+from gradwire.torch._hook import Hook
 from gradwire.torch._options import Options
 from gradwire.torch.cuda._batch import Slot
-from gradwire.torch.cuda._collectives import Peers
+from gradwire.torch.cuda._collectives import Peers, Traffic
 from gradwire.torch.cuda._config import Config
 from gradwire.torch.cuda._kernel import Dense
-from gradwire.torch.cuda._nonfinite import NonFinite
+from gradwire.torch.cuda._nonfinite import Found, NonFinite
+from gradwire.torch.cuda._outcomes import Outcomes
 from gradwire.torch.cuda._packed import Coding, Layout, Packer, Sender, Unpacker
 from gradwire.torch.cuda._slices import cut_tensor
 from gradwire.torch.cuda.kernels import KERNELS, kernel_and_memory
@@ -51,12 +54,12 @@ class Given(torch.nn.Module):
 class Run:
     """Steps of a model whose parameter i has the compressor ``specs[i]``."""
 
-    def __init__(self, rank, specs, sizes, dtype=torch.float32, **options):
+    def __init__(self, rank, specs, sizes, dtype=torch.float32, compressor="none", ddp={}, **options):
         self.rank, self.sizes, self.dtype = rank, sizes, dtype
         # One megabyte holds all: many buckets would take many collectives.
-        self.model = DistributedDataParallel(Given(sizes, dtype))
+        self.model = DistributedDataParallel(Given(sizes, dtype), **ddp)
         rules = {f"all.{at}": spec for at, spec in enumerate(specs)}
-        self.handle = gradwire.torch.register(self.model, "none", rules=rules, seed=7, **options)
+        self.handle = gradwire.torch.register(self.model, compressor, rules=rules, seed=7, **options)
 
     def step(self, step):
         """The means of a step, as bits."""
@@ -100,10 +103,10 @@ def check(specs, sizes, host, device, step):
         assert (expected == found).all(), (spec, step, int((expected != found).sum()))
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_means_of_slices_residuals_and_states_are_the_hosts(size):
+@pytest.mark.parametrize("size, steps", [(1, 1), (3, 2)])
+def test_means_of_slices_residuals_and_states_are_the_hosts(size, steps):
     # In another order, so compressors have tensors of other sizes.
-    found = ranks(size, compare, SPECS[size:] + SPECS[:size], "scatter-reduce")
+    found = ranks(size, compare, SPECS[size:] + SPECS[:size], "scatter-reduce", torch.float32, steps)
     assert "messages travel through the device" in found[0][2]
 
 
@@ -113,9 +116,42 @@ def test_means_of_whole_messages_are_the_hosts():
     assert "all-gather over 3 ranks" in found[0][2]
 
 
+def halves(rank, size):
+    for exchange in ("scatter-reduce", "all-gather"):
+        _, stats, text = compare(rank, size, ["3lc", "none"], exchange, torch.bfloat16 if exchange == "all-gather" else torch.float16, 1)
+        # 5 elements a byte in each slice, and 16 bits an element.
+        slices = [4099, 4098] if exchange == "scatter-reduce" else [8197]
+        assert stats["message_bytes"] == sum(4 + -(-one // 5) for one in slices) + 600, (stats, text)
+
+
 def test_sixteen_bit_buckets_get_the_hosts_means():
-    ranks(2, compare, ["int8", "none"], "scatter-reduce", torch.bfloat16, 1)
-    ranks(2, compare, ["3lc"], "all-gather", torch.float16, 1)
+    ranks(2, halves)
+
+
+def staged(rank, size):
+    """A schedule, whose states are saved at the steps around its boundary, loaded and saved again;
+    then a rank without data."""
+    sizes, schedule = [size * 4096 + 5, 300], {"compressor": "none until 2 then int8", "exchange": "all-gather"}
+    host, device = (Run(rank, [], sizes, ddp={"static_graph": True}, transport=name, **schedule) for name in ("host", "device"))
+    for step in range(4):
+        check([schedule] * 2, sizes, host.step(step), device.step(step), step)
+        states = [run.handle.state_dict() for run in (host, device)]
+        for run, state in zip((host, device), reversed(states)):
+            run.handle.load_state_dict(state)
+        again = [run.handle.state_dict() for run in (host, device)]
+        assert entries(again[0]) == entries(again[1]) == entries(states[0]) == entries(states[1]), step
+    # After a boundary, the last messages are still those of the stage before.
+    assert [one.message_bytes for one in device.handle.describe().tensors] == [4 + size * 4096 + 5, 304]
+    means = []
+    for name in ("host", "device"):
+        run = Run(rank, ["int8"], [300], transport=name)
+        with Join([run.model]):
+            means.append([run.step(step).tolist() for step in range(1 + rank)])
+    assert means[0] == means[1]
+
+
+def test_stages_states_at_their_boundary_and_ranks_without_data_are_the_hosts():
+    ranks(2, staged)
 
 
 def test_nine_ranks_average_by_slices_by_default():
@@ -151,11 +187,16 @@ def test_states_suit_other_numbers_of_ranks():
     ranks(2, resharded, states, 3)
 
 
-def poisoned(rank, size, exchange, on_nonfinite):
-    """Three steps, of which rank 1 has an infinity in the second."""
-    scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
-    run = Run(rank, ["int8", "3lc", "none"], [8197, 300, 5], transport="device", exchange=exchange, on_nonfinite=on_nonfinite, scaler=scaler)
-    run.step(0)
+def small(rank, transport, exchange, **options):
+    scaler = torch.amp.GradScaler("cpu", init_scale=3.0)
+    return Run(rank, ["int8", "3lc", "none"], [8197, 300, 5], transport=transport, exchange=exchange, scaler=scaler, **options)
+
+
+def poisoned(rank, exchange, bad, on_nonfinite):
+    """Steps, of which rank 1 has an infinity in the step ``bad``."""
+    run = small(rank, "device", exchange, on_nonfinite=on_nonfinite)
+    for step in range(bad):
+        run.step(step)
     before = entries(run.handle.state_dict())
     gradients = [torch.ones(size, 1) for size in run.sizes]
     if rank == 1:
@@ -169,25 +210,59 @@ def poisoned(rank, size, exchange, on_nonfinite):
         return str(error)
     assert all(parameter.grad.isnan().all() for parameter in run.model.parameters())
     assert run.handle.stats()["skipped"] and run.handle.stats()["total_skipped"] == 1
-    assert entries(run.handle.state_dict()) == before
+    (_, arrays), (_, expected) = entries(run.handle.state_dict()), before
+    # In the first step, residuals may be created as zeros.
+    assert arrays == expected if bad else not any(map(any, arrays.values()))
     after = run.step(2)
     assert not run.handle.stats()["skipped"]
     return after.tolist()
 
 
-def unpoisoned(rank, size, exchange):
-    run = Run(rank, ["int8", "3lc", "none"], [8197, 300, 5], transport="host", exchange=exchange)
-    run.step(0)
+def not_finite(rank, size, exchange, bad):
+    run = small(rank, "host", exchange)
+    for step in range(bad):
+        run.step(step)
     # A skipped step counts as one.
     run.handle._begin()
-    return run.step(2).tolist()
+    assert poisoned(rank, exchange, bad, "skip") == run.step(2).tolist()
+    return poisoned(rank, exchange, bad, "error")
 
 
-@pytest.mark.parametrize("exchange", ["all-gather", "scatter-reduce"])
-def test_all_ranks_learn_of_values_that_are_not_finite(exchange):
-    for message in ranks(2, poisoned, exchange, "error"):
-        assert "'all.1' on rank 1 contains NaN or infinity at step 1" in message and "on_nonfinite=\"skip\"" in message
-    assert ranks(2, poisoned, exchange, "skip") == ranks(2, unpoisoned, exchange)
+@pytest.mark.parametrize("exchange, bad", [("all-gather", 1), ("scatter-reduce", 0)])
+def test_all_ranks_learn_of_values_that_are_not_finite(exchange, bad):
+    for message in ranks(2, not_finite, exchange, bad):
+        assert f"'all.1' on rank 1 contains NaN or infinity at step {bad}" in message and "on_nonfinite=\"skip\"" in message
+
+
+def test_errors_are_raised_one_step_late_by_all_ranks_and_reported_by_one():
+    names = [lambda sender: ["a", "b"]]
+
+    def end(outcomes, found):
+        # Another pass of the step gives its buckets the same numbers.
+        assert outcomes.add(names, 4, 2) == 0
+        outcomes.end(SimpleNamespace(found=lambda: found))
+        outcomes.check(all_steps=False)
+
+    peers, bad = SimpleNamespace(traffic=Traffic()), Found(exchange=0, sender=3, place=1)
+    for skip in (True, False):
+        run = Outcomes(peers, skip, "")
+        for step, found in enumerate([None, bad]):
+            run.begin(step)
+            end(run, found)
+        if not skip:
+            with pytest.warns(RuntimeWarning, match="'b' on rank 3 contains NaN or infinity at step 1"):
+                run.stats()
+        assert run.stats()["skipped"] and run.stats()["total_skipped"] == 1
+        end(run, bad)
+        run.begin(2)
+        if skip:
+            end(run, None)
+            assert not run.stats()["skipped"] and run.stats()["total_skipped"] == 1
+            continue
+        with pytest.raises(gradwire.NonFiniteError, match="'b' on rank 3 contains NaN or infinity at step 1"):
+            end(run, None)
+        with pytest.raises(gradwire.ConfigError, match="the exchange has ended"):
+            run.check_open()
 
 
 def lost(rank, size, how):
@@ -238,6 +313,7 @@ def refused(rank, size):
         found.append(message())
     run = Run(rank, ["int8"], [300])
     assert run.handle.describe().transport == "the host"
+    assert Hook(Given([300]), transport="device").describe().transport.startswith("the device, ")
     return found
 
 
@@ -289,7 +365,7 @@ def test_messages_may_begin_beyond_the_reach_of_32_bits(spec):
 def chosen(transport, backend, spec="int8", exchange="all-gather"):
     """What is chosen for gradients on a GPU, whose kernels work."""
     alone = {"gather": lambda step, own: [own], "wait": lambda: None}
-    reducer = SimpleNamespace(rank=0, stages=[(0, 1)], specs=lambda step: [spec], exchange=exchange, **alone)
+    reducer = SimpleNamespace(rank=0, stages=[(0, 1)], specs=lambda step: [spec], exchange_at=lambda step: exchange, **alone)
     group = SimpleNamespace(_get_backend=lambda device: SimpleNamespace(name=lambda: backend))
     parameter = SimpleNamespace(device=torch.device("cuda:0"), dtype=torch.float32, shape=(4,))
     with pytest.MonkeyPatch.context() as patch:

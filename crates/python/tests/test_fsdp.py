@@ -144,7 +144,7 @@ class Ends:
 def test_only_parts_are_copied(monkeypatch):
     monkeypatch.setattr(gradwire.torch._unit_exchanges, "_is_in_main_memory", lambda values: False)
     reducer = Ends()
-    exchange = gradwire.torch._unit_exchanges.HostExchange(reducer)
+    exchange = gradwire.torch._unit_exchanges.ThroughHost(reducer)
     exchange._memory(torch.device("cpu")).of(16).zero_()
     values = torch.full((4,), 2.0)
     exchange.exchange(0, [], values, read=slice(0, 2), written=slice(2, 4))

@@ -36,11 +36,13 @@ class Description:
     # "the GPU", "the host", or for gradients on a GPU "the host, because …".
     compressed_on: str
     tensors: List[TensorPlan]
-    # Which memory messages travel through: "the host", or "the device" with the length of its
-    # messages, which lack the lossless codes of the host.
+    # Which memory messages travel through: "the host", for gradients on a GPU with the reason, or
+    # "the device" with the length of its messages, which lack the lossless codes of the host.
     transport: str = "the host"
     # With ``nodes``: "2 nodes of 4 ranks", or "8 ranks, in one level, because …".
     nodes: str = ""
+    # The same for the parameters that FSDP2 gathers, if they are compressed.
+    parameter_transport: str = ""
 
     @property
     def expected_ratio(self) -> float:
@@ -61,7 +63,8 @@ class Description:
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
         ranks = self.nodes or f"{self.ranks} ranks"
         head = f"{self.exchange} over {ranks}, step {self.step}, expected {_expected(self.expected_ratio)}"
-        return "\n".join([head, f"compressed on {self.compressed_on}", f"messages travel through {self.transport}", *lines])
+        gathers = [f"parameters travel through {self.parameter_transport}"] if self.parameter_transport else []
+        return "\n".join([head, f"compressed on {self.compressed_on}", f"messages travel through {self.transport}", *gathers, *lines])
 
 
 def _expected(ratio: float) -> str:

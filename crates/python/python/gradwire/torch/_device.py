@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Iterable, Optional, Sequence
 
 from .. import _core
@@ -28,6 +28,11 @@ class Request:
     device: str
     transport: str
     group: Any
+    # What errors say cannot stay on the device.
+    what: str = "messages"
+    # Whether a 16-bit type holds exactly what is sent of a tensor of this type: no scale divides
+    # its values.
+    narrow: bool = False
 
     def check(self) -> None:
         """Refuses values that are unknown or exclude each other."""
@@ -51,6 +56,13 @@ class Place:
     compressed_on: str
     # Whether messages stay on the device.
     sends: bool = False
+    # Why messages of tensors on a GPU do not stay there, unless the caller wanted it so.
+    reason: str = ""
+
+    @property
+    def transport(self) -> str:
+        """See ``Description``; for messages that do not stay on the device."""
+        return f"the host, because {self.reason}" if self.reason else "the host"
 
 
 def of(request: Request, reducer: _core.Reducer, named: Iterable[Named], options: Options) -> Place:
@@ -59,34 +71,42 @@ def of(request: Request, reducer: _core.Reducer, named: Iterable[Named], options
     request.check()
     tensors = list(named)
     place = _transport(request, reducer, tensors, options)
-    return place or _compression(request, reducer, tensors, options)
+    return place if place.sends else replace(_compression(request, reducer, tensors, options), reason=place.reason)
 
 
 def of_shards(request: Request, reducer: _core.Reducer, named: Iterable[Named], options: Options) -> Place:
     """The place for the shards of a model, which kernels compress only if messages stay on the
     device."""
     tensors = list(named)
-    on_gpu = any(tensor.device.type == "cuda" for _, tensor in tensors)
-    return _transport(request, reducer, tensors, options) or Place(None, "the host, because messages travel through it" if on_gpu else "the host")
+    place = _transport(request, reducer, tensors, options)
+    if place.sends or not _on_gpu(tensors):
+        return place
+    return replace(place, compressed_on="the host, because messages travel through it")
 
 
-def _transport(request: Request, reducer: _core.Reducer, named: Sequence[Named], options: Options) -> Optional[Place]:
-    """The device, if messages can stay there on all ranks. All ranks must call it."""
+def _on_gpu(named: Iterable[Named]) -> bool:
+    return any(tensor.device.type == "cuda" for _, tensor in named)
+
+
+def _transport(request: Request, reducer: _core.Reducer, named: Sequence[Named], options: Options) -> Place:
+    """The device, if messages can stay there on all ranks; else the host on all ranks. All ranks
+    must call it."""
     compare(reducer, {"transport": request.transport})
     if request.transport == "host":
-        return None
+        return Place(None, "the host")
     reason = _of_any(reducer, _reason_against_transport(request, reducer, named))
     if reason is None:
-        from .cuda._transport import DeviceTransport
+        from .cuda._transport import DeviceTransport, Values
 
         shapes = [(name, tuple(parameter.shape)) for name, parameter in named]
-        exchange = DeviceTransport(reducer, shapes, named[0][1].device, request.group, options.seed, options.on_nonfinite == "skip")
+        values = Values(named[0][1].device, request.narrow, options.on_nonfinite == "skip")
+        exchange = DeviceTransport(reducer, shapes, values, request.group, options.seed)
         reason = _of_any(reducer, exchange.peers.reason_against())
     if reason is None:
         return Place(exchange, "the GPU", sends=True)
     if request.transport == "device":
-        raise _core.ConfigError(f"messages cannot stay on the device: {reason}; or pass transport='auto'")
-    return None
+        raise _core.ConfigError(f"{request.what} cannot stay on the device: {reason}; transport='auto' sends them through the host")
+    return Place(None, "the host", reason=reason if _on_gpu(named) else "")
 
 
 def _reason_against_transport(request: Request, reducer: _core.Reducer, named: Sequence[Named]) -> Optional[str]:
@@ -125,7 +145,7 @@ def _compression(request: Request, reducer: _core.Reducer, tensors: Sequence[Nam
         raise _core.ConfigError(
             f"gradients cannot be compressed on the GPU: {reason}; use device='auto' to compress on the host"
         )
-    on_gpu = any(parameter.device.type == "cuda" for _, parameter in tensors)
+    on_gpu = _on_gpu(tensors)
     if on_gpu and device == "auto" and reducer.rank == 0 and _compresses(reducer):
         warnings.warn(
             f"gradients are copied from the GPU and compressed on the host, because {reason}; pass device='host' if this is intended",

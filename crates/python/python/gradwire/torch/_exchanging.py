@@ -22,6 +22,8 @@ class Exchanging:
     # See ``Description``.
     _compressed_on = "the host"
     _nodes = ""
+    # ``Description.transport``, if messages travel through the host.
+    _through_host = "the host"
 
     def __enter__(self: Self) -> Self:
         return self
@@ -59,12 +61,18 @@ class Exchanging:
         all-reduce. Call it between two steps.
         """
         plan = [TensorPlan(*one) for one in self._plan()]
-        return Description(self._reducer.exchange_at(self._step), self._reducer.size, self._step, self._compressed_on, plan, self._transport, self._nodes)
+        exchange, ranks = self._reducer.exchange_at(self._step), self._reducer.size
+        return Description(exchange, ranks, self._step, self._compressed_on, plan, self._transport, self._nodes, self._parameter_transport)
 
     @property
     def _transport(self) -> str:
         """See ``Description``."""
-        return "the host"
+        return self._through_host
+
+    @property
+    def _parameter_transport(self) -> str:
+        """See ``Description``."""
+        return ""
 
     def _plan(self) -> List[Tuple[str, int, str, float, int]]:
         plan: List[Tuple[str, int, str, float, int]] = self._reducer.plan(self._step)

@@ -171,8 +171,9 @@ class Handle(Exchanging):
         - ``total_steps``, ``total_skipped``, ``total_bytes_up``, ``total_bytes_down``: the totals
           of all steps so far
 
-        If messages stay on the device, all seconds are 0, bytes and messages are those of the
-        collectives' buffers, and the call waits for the device.
+        If messages stay on the device, no thread of the host compresses or sends, and the first
+        three times are 0; bytes and messages are those of the collectives' buffers, and the call
+        waits for the device.
         """
         return {**self._costs(), "wait_seconds": self._wait_seconds}
 

@@ -105,7 +105,7 @@ class Hook(Handle):
         )
         if self._custom is None:
             group = torch.distributed.group.WORLD if process_group is None else process_group
-            self._choose_device(_device.Request(device, transport, group), named, options)
+            self._choose_device(_device.Request(device, transport, group, narrow=scaler is None), named, options)
 
     def _note(self, module: torch.nn.Module, named: List[Tuple[str, torch.nn.Parameter]], ignored: Collection[str]) -> None:
         """Notes the parameters, and that no step has begun."""
@@ -128,12 +128,13 @@ class Hook(Handle):
         try:
             place = _device.of(request, self._reducer, compressed, options)
             self._device, self._compressed_on = place.exchange, place.compressed_on
-            self._on_device = place.exchange if place.sends else None
+            self._on_device, self._through_host = place.exchange if place.sends else None, place.transport
         except BaseException:
             self.close()
             raise
         if not isinstance(self._reducer, TwoLevels):
-            warn_of_more(self._reducer, Plain(bytes_of(named), "the gradients"), stacklevel=5)
+            sizes = None if self._on_device is None else self._on_device.message_bytes
+            warn_of_more(self._reducer, Plain(bytes_of(named), "the gradients"), stacklevel=5, sizes=sizes)
             return
         self._reducer.uses_streams = self._device is not None
         if self._reducer.rank == 0:
@@ -337,7 +338,10 @@ class Hook(Handle):
                     name = self._names[id(parameter)]
                     raise _core.ConfigError(f"the gradient of '{name}' is not at the expected offset of its bucket")
             parts = []
-            for places in shared(end - start for start, end in zip(ends, ends[1:])):
+            sizes = [end - start for start, end in zip(ends, ends[1:])]
+            # Only messages through the host have a limit, and a joined future makes the stream that
+            # computes gradients wait.
+            for places in shared(sizes) if self._on_device is None else [slice(0, len(sizes))]:
                 names = [self._names[id(parameter)] for parameter in parameters[places]]
                 parts.append(Part(self._reducer.tensor_group(names), names, slice(ends[places.start], ends[places.stop])))
             self._parts_by_key[key] = parts

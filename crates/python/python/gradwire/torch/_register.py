@@ -40,8 +40,10 @@ def register(
     """Makes a DistributedDataParallel model average its gradients through gradwire.
 
     All ranks must call it at the same time, with the same arguments; only ``deadline``, ``device``
-    and ``threads`` may differ. Messages through main memory travel over gloo, even if the process
-    group is NCCL, and so do settings and states. Between machines set ``GLOO_SOCKET_IFNAME``.
+    and ``threads`` may differ. If messages cannot stay on the device of one rank, the messages of
+    all ranks pass through the host. Messages through main memory travel over gloo, even if the
+    process group is NCCL, and so do settings and states. Between machines set
+    ``GLOO_SOCKET_IFNAME``.
 
     Args:
         model: the DistributedDataParallel model. It may be compiled:
@@ -58,7 +60,9 @@ def register(
             ``"all-reduce"`` or ``"auto"``. Default: ``"auto"``
         seed: the seed of all random draws, from 0. Default: 0
         deadline: the longest wait for another rank, in seconds, above 0, at most 86,400. Work that
-            a rank does alone, such as an evaluation, must take less. Default: 300.0
+            a rank does alone, such as an evaluation, must take less. Under NCCL with
+            ``transport="device"``, steps have the timeout of the process group instead.
+            Default: 300.0
         on_nonfinite: ``"error"``, or ``"skip"``: all ranks skip a step in which the gradients of a
             rank contain NaN or infinity. Such a step changes no residual. Gradients become NaN from
             the bucket with the first such value onwards, so the ``GradScaler`` skips the step of an
@@ -82,7 +86,9 @@ def register(
             model's own process group, as uint8; without lossless codes, so they are longer for some
             compressors. ``"host"``: through main memory, over gloo. ``"auto"``: ``"device"`` if the
             process group is NCCL and the messages of all compressors have a fixed length there.
-            Means are the same. Default: ``"auto"``
+            Means are the same, up to the last bit of a scale. On a GPU, gradients that are not
+            finite are reported one step late, when the optimizer has made the parameters NaN; then
+            training continues from a checkpoint. Default: ``"auto"``
         threads: the number of host threads, from 1, that compress and decompress the tensors of a
             bucket in parallel. Except with all-reduce, they divide a tensor that exceeds a thread's
             share of the bucket. More than one thread pays if training leaves cores idle. Messages

@@ -21,7 +21,7 @@ from ._staging import finish_current
 from ._states import Layout, State
 from ._steps import Steps
 from ._tensors import Named
-from ._unit_exchanges import ALL, DeviceExchange, Exchange, HostExchange
+from ._unit_exchanges import ALL, Exchange, ThroughDevice, ThroughHost
 from ._units import Unit
 from ._unused import SameGradients, explained
 
@@ -36,6 +36,8 @@ class Sharded(Handle):
     # Exchange gradients and parameters on the device; ``None`` if the host does.
     _on_device: Optional[Any] = None
     _gathers_on_device: Optional[Any] = None
+    # ``Description.parameter_transport``, if the host exchanges compressed parameters.
+    _parameters_through_host = ""
 
     def __init__(
         self,
@@ -46,7 +48,7 @@ class Sharded(Handle):
         scaler: Optional[Any],
     ) -> None:
         super().__init__(named, options, group, scaler, _CALLER)
-        self._gradients: Exchange = HostExchange(self._reducer)
+        self._gradients: Exchange = ThroughHost(self._reducer)
         self._parameters: Optional[Exchange] = None
         self._installed: List[Tuple[Any, str, Any]] = []
         self._units = units
@@ -58,9 +60,9 @@ class Sharded(Handle):
         and it is possible. The group of the request is PyTorch's group of the ranks."""
         with self._closing():
             place = _device.of_shards(request, self._reducer, named, options)
-            self._on_device, self._compressed_on = place.exchange, place.compressed_on
+            self._on_device, self._compressed_on, self._through_host = place.exchange, place.compressed_on, place.transport
         if self._on_device is not None:
-            self._gradients = DeviceExchange(self._on_device)
+            self._gradients = ThroughDevice(self._on_device)
 
     def gather(
         self, named: List[Named], on_devices: List[Named], options: Options, request: _device.Request
@@ -71,10 +73,11 @@ class Sharded(Handle):
             reducer, private = connect(request.group, partial(options.reducer_of_gradients, named), options.deadline, _CALLER)
             self._release_parameters = weakref.finalize(self, release, reducer, private)
             self._release_parameters.atexit = False
-            self._parameters = HostExchange(reducer)
-            self._gathers_on_device = _device.of_shards(request, reducer, on_devices, options).exchange
+            self._parameters = ThroughHost(reducer)
+            place = _device.of_shards(request, reducer, on_devices, options)
+            self._gathers_on_device, self._parameters_through_host = place.exchange, place.transport
         if self._gathers_on_device is not None:
-            self._parameters = DeviceExchange(self._gathers_on_device)
+            self._parameters = ThroughDevice(self._gathers_on_device)
         return reducer
 
     @contextmanager
@@ -140,6 +143,11 @@ class Sharded(Handle):
     def _transport(self) -> str:
         return super()._transport if self._on_device is None else self._on_device.described(self._step)
 
+    @property
+    def _parameter_transport(self) -> str:
+        here = self._gathers_on_device
+        return self._parameters_through_host if here is None else here.described(self._step)  # type: ignore[no-any-return]
+
     def _wait_for_averages(self) -> None:
         # Parameters first: if they are not finite, gradients are neither.
         for transport in (self._gathers_on_device, self._on_device):
@@ -154,11 +162,22 @@ class Sharded(Handle):
 
     def _load_with(self, read: Callable[[], Optional[Union[State, Sequence[State]]]]) -> bool:
         self._steps.forget()
+        self.gather_exactly()
+        return super()._load_with(read)
+
+    def gather_exactly(self) -> None:
+        """Makes the next gather of parameters uncompressed, with ``parameter_changes``.
+
+        Call it on all ranks, between two steps, after the parameters have changed by more than an
+        optimizer's step: after ``model.load_state_dict``, or when averaged weights are swapped in
+        or out. Otherwise the next forward passes use the change as the compressor has rounded it,
+        with an error that the following ones make up for. ``load_state_dict`` of the handle calls
+        it. If only some ranks call it, ranks wait for each other until the timeout.
+        """
         for param_group, attribute, _ in self._installed:
             communication = getattr(param_group, attribute)
             if isinstance(communication, Communication):
                 communication.forget()
-        return super()._load_with(read)
 
     def average(self, unit: Unit, values: torch.Tensor, own: slice = ALL) -> None:
         """Averages the gradients of a unit in place. ``values`` are the shards of all ranks, and
@@ -262,7 +281,7 @@ class Communication:
         return torch.empty(*size, dtype=dtype, device=device)
 
     def forget(self) -> None:
-        """Forgets what it keeps from step to step, because a checkpoint was loaded."""
+        """Forgets what it keeps from step to step, because the parameters have changed."""
 
 
 def own_place(group: Any, shard: int) -> slice:
@@ -311,4 +330,7 @@ class AllReduce(Communication):
         if self._unit.factor not in (None, self._unit.param_group.mesh_info.shard_mesh_size):
             # The factor divides the sum over shards; the mean over replicas would divide again.
             raise _core.ConfigError(_FACTOR)
+        if reduce_output.is_cuda:
+            # FSDP2 allocates it in another stream than the one that calls this.
+            reduce_output.record_stream(torch.cuda.current_stream(reduce_output.device))
         self._handle.average(self._unit, reduce_output)

@@ -41,8 +41,9 @@ def finish_current(device: torch.device) -> None:
 class Stream:
     """A stream of a device; a CPU has none, and works at once."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._stream: Any = torch.cuda.Stream(device) if device.type == "cuda" else None
+    def __init__(self, device: torch.device, first: bool = False) -> None:
+        """With ``first``, the device prefers its work to the work of other streams."""
+        self._stream: Any = torch.cuda.Stream(device, priority=-1 if first else 0) if device.type == "cuda" else None
         self._device = device
 
     def entered(self) -> ContextManager[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Iterable, NamedTuple
+from typing import Callable, Iterable, NamedTuple, Optional
 
 from .. import _core
 from ._tensors import Named
@@ -38,18 +38,27 @@ def bytes_of(named: Iterable[Named]) -> int:
     return sum(tensor.numel() * tensor.element_size() for _, tensor in named)
 
 
-def warn_of_more(reducer: _core.Reducer, plain: Plain, stacklevel: int, *, only_gathers: bool = False) -> None:
+def warn_of_more(
+    reducer: _core.Reducer,
+    plain: Plain,
+    stacklevel: int,
+    *,
+    only_gathers: bool = False,
+    sizes: Optional[Callable[[int], float]] = None,
+) -> None:
     """Warns on rank 0, with the remedy, if an exchange sends more bytes than the plain one.
 
     Over n ranks, each rank sends in an all-reduce 2 (n - 1) / n times the size of the gradients. In
     an all-gather it sends n - 1 times the size of its message, in a scatter-reduce 2 (n - 1) / n
     times. The exchanges of shards send what the plain ones send, in compressed form. Of several
     stages, the warning names the one that sends most. ``only_gathers`` says that the exchange must
-    be an all-gather.
+    be an all-gather. ``sizes`` gives the size of one rank's messages at a step, if they differ from
+    the host's, as those that stay on a device do.
     """
     if reducer.rank > 0 or reducer.size < 2:
         return
-    stages = [_stage(reducer, step, plain.size) for step, _ in reducer.stages]
+    size_at = sizes or reducer.fewest_bytes
+    stages = [_stage(reducer.exchange_at(step), reducer.size, step, size_at(step) / max(plain.size, 1)) for step, _ in reducer.stages]
     worst = max(stages, key=lambda stage: stage.sent)
     if worst.sent <= _MARGIN:
         return
@@ -65,6 +74,5 @@ def warn_of_more(reducer: _core.Reducer, plain: Plain, stacklevel: int, *, only_
     )
 
 
-def _stage(reducer: _core.Reducer, first: int, plain_bytes: int) -> _Stage:
-    exchange, size = reducer.exchange_at(first), reducer.fewest_bytes(first) / max(plain_bytes, 1)
-    return _Stage(first, exchange, size, size * (reducer.size / 2 if exchange == "all-gather" else 1.0))
+def _stage(exchange: str, ranks: int, first: int, size: float) -> _Stage:
+    return _Stage(first, exchange, size, size * (ranks / 2 if exchange == "all-gather" else 1.0))

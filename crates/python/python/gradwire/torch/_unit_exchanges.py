@@ -23,7 +23,7 @@ def _is_in_main_memory(values: torch.Tensor) -> bool:
     return values.device.type == "cpu"
 
 
-class HostExchange:
+class ThroughHost:
     """Exchanges the values of a unit's parameters, in place."""
 
     def __init__(self, reducer: _core.Reducer) -> None:
@@ -60,7 +60,7 @@ class HostExchange:
             values[written].copy_(host[written])
 
 
-class DeviceExchange:
+class ThroughDevice:
     """Exchanges the values of a unit's parameters, in place, by messages that stay on the
     device."""
 
@@ -79,4 +79,4 @@ class DeviceExchange:
         self.transport.exchange(self.reducer.tensor_group(names), step, names, values, scale)
 
 
-Exchange = Union[HostExchange, DeviceExchange]
+Exchange = Union[ThroughHost, ThroughDevice]

@@ -9,7 +9,7 @@ inside a node. The means of shards are then averaged between nodes with compress
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, List, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 import torch
 
@@ -19,7 +19,6 @@ from .._specs import check_quantizer, sample_side
 from . import _units
 from ._checks import check_scaler
 from ._device import Request
-from ._handle import Handle
 from ._names import selected
 from ._options import Options, Rules, check_flag, check_given
 from ._reference import GatherChanges
@@ -27,7 +26,7 @@ from ._sharded import AllGather, AllReduce, ReduceScatter, Sharded, check_free, 
 from ._timed_gather import TimedAllGather
 from ._traffic import Plain, bytes_of, warn_of_more
 
-__all__ = ["Handle", "register"]
+__all__ = ["Sharded", "register"]
 
 
 def register(
@@ -49,7 +48,7 @@ def register(
     raw_names: Sequence[str] = (),
     total_steps: Optional[int] = None,
     threads: int = 1,
-) -> Handle:
+) -> Sharded:
     """Compresses the gradients that a model sharded by ``fully_shard`` exchanges.
 
     Call it after ``fully_shard``, on all ranks at the same time. Without ``replicas``, the
@@ -80,15 +79,19 @@ def register(
             then have fewer bits, such as ``"int4"``. Every rank keeps the parameters of all ranks
             as they were gathered last: the size of the whole model in ``param_dtype``, on the
             device. A gather in a forward pass sends the difference from them, so errors do not add
-            up, and gathers in a backward pass send nothing. The first gather is uncompressed, also
-            after ``load_state_dict`` of the handle. Default: ``False``
+            up, and gathers in a backward pass send nothing: they use what the last forward pass of
+            the module has gathered. The first gather is uncompressed, also after
+            ``load_state_dict`` of the handle. Call ``gather_exactly()`` of the handle after
+            ``model.load_state_dict`` and similar changes. Default: ``False``
         transport: ``"device"`` keeps messages on the GPU: they travel by FSDP2's own process group,
             NCCL, and the exchange hides behind the backward pass as FSDP2's own does. ``"host"``
             sends them through main memory over gloo, and FSDP2 waits for them. Gradients,
-            parameters and states are the same. ``"auto"`` uses the device if it is possible, for
-            gradients and for ``parameters`` separately: with NCCL, Triton 3.6 and compressors whose
-            kernels write messages of a fixed length. ``Handle.describe`` says how gradients travel.
-            Default: ``"auto"``
+            parameters and states are the same, up to the last bit of a scale. On a GPU, values that
+            are not finite are reported one step late, when the optimizer has made the parameters
+            NaN; then training continues from a checkpoint. ``"auto"`` uses the device if it is
+            possible, for gradients and for ``parameters`` separately: with NCCL, Triton 3.6 and
+            compressors whose kernels write messages of a fixed length. ``describe()`` says how both
+            travel. Under NCCL, steps have the timeout of the process group. Default: ``"auto"``
         rules: other compressors for some tensors. Rules see the names and sizes of whole
             parameters; with ``replicas``, the sizes of shards. Default: none
         exchange: with ``replicas``, how they exchange: ``"all-gather"``, ``"scatter-reduce"``,
@@ -148,11 +151,13 @@ def register(
     if parameters is not None:
         named = _units.whole(gathered, gathered=True)
         of_parameters = replace(options, compressor=parameters, rules=None, exchange="gather-shards", on_nonfinite="error")
-        request = Request("auto", transport, _units.process_group(units, "_all_gather_process_group"))
+        gathering = _units.process_group(units, "_all_gather_process_group")
+        # Changes are float32.
+        request = Request("auto", transport, gathering, f"the messages of {parameters=}", narrow=not parameter_changes)
         on_devices = _units.on_devices(gathered, named, reduced=False)
         reducer = handle.gather(named, on_devices, selected(model, dict(named), of_parameters), request)
         plain = Plain(bytes_of(named), "the parameters", "all-gather", "use one that sends less, such as int8")
-        warn_of_more(reducer, plain, stacklevel=3)
+        warn_of_more(reducer, plain, stacklevel=3, sizes=_sizes(handle._gathers_on_device))
     _install(handle, units, gathered, averages_shards=replicas is None, changes=parameter_changes)
     return handle
 
@@ -165,7 +170,7 @@ def _handle(units: List[_units.Unit], options: Options, replicas: Optional[Any],
         seed = whole_number("seed", options.seed) + ((_units.replica_rank(units) or 0) << 32)
         options, named = replace(options, exchange="reduce-scatter", seed=seed), _units.whole(units)
         handle = Sharded(units, named, options, _units.shard_group(units), scaler)
-        warn_of_more(handle._reducer, Plain(bytes_of(named), "the gradients", "reduce-scatter"), stacklevel=4)
+        plain = Plain(bytes_of(named), "the gradients", "reduce-scatter")
         if _units.replica_rank(units) is None:
             handle._suggest_skipping()
         group = _units.process_group(units, "_reduce_scatter_process_group")
@@ -173,9 +178,15 @@ def _handle(units: List[_units.Unit], options: Options, replicas: Optional[Any],
         group, named = _units.replica_group(replicas, units), _units.shards(units)
         handle = Sharded(units, named, options, group, scaler)
         handle._compare({"the shard that a rank of replicas holds": _units.shard_group(units).rank()})
-        warn_of_more(handle._reducer, Plain(bytes_of(named), "the gradients"), stacklevel=4)
-    handle.choose_transport(Request("auto", transport, group), _units.on_devices(units, named), options)
+        plain = Plain(bytes_of(named), "the gradients")
+    handle.choose_transport(Request("auto", transport, group, narrow=scaler is None), _units.on_devices(units, named), options)
+    warn_of_more(handle._reducer, plain, stacklevel=4, sizes=_sizes(handle._on_device))
     return handle
+
+
+def _sizes(transport: Optional[Any]) -> Optional[Callable[[int], float]]:
+    """The lengths of messages on the device, for ``warn_of_more``."""
+    return None if transport is None else transport.message_bytes
 
 
 def _install(handle: Sharded, units: List[_units.Unit], gathered: List[_units.Unit], averages_shards: bool, changes: bool) -> None:

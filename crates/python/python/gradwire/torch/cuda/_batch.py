@@ -65,8 +65,7 @@ class Batch:
 
     def moved(self, host: torch.Tensor) -> torch.Tensor:
         """A copy on the device of numbers in main memory; does not wait for the device."""
-        pinned = host.pin_memory() if self.device.type == "cuda" else host
-        return pinned.to(self.device, non_blocking=True)
+        return moved(host, self.device)
 
     def table(self, block: int, units: Optional[Callable[[int], int]] = None) -> torch.Tensor:
         """The grid of a kernel whose programs process ``block`` units of a tensor each.
@@ -86,6 +85,12 @@ class Batch:
             table = self.moved(rows)
             self._tables[block, units] = table
         return table
+
+
+def moved(host: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A copy on a device of numbers in main memory; does not wait for the device."""
+    pinned = host.pin_memory() if device.type == "cuda" else host
+    return pinned.to(device, non_blocking=True)
 
 
 class PerBatch(Generic[_T]):

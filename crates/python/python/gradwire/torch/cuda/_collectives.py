@@ -1,5 +1,5 @@
-"""Exchanges of tensors between the devices of ranks, by the collectives of a process group. Nothing
-waits for the host.
+"""Exchanges of tensors between the devices of ranks, by the collectives of a process group. The
+host waits for nothing.
 
 The caller cuts tensors into pieces and decides where their elements are:
 
@@ -10,7 +10,7 @@ The caller cuts tensors into pieces and decides where their elements are:
   rank's own pieces over all ranks. A reduce-scatter.
 - ``Gather``: ``pack`` compresses this rank's own pieces, and ``add`` adds the pieces of all owners
   to a buffer. An all-gather.
-- ``Spread``: ``pack`` compresses all pieces, and ``add`` adds their means over all ranks to a
+- ``Average``: ``pack`` compresses all pieces, and ``add`` adds their means over all ranks to a
   buffer. An all-reduce by an all-gather, for a few ranks. Owners and ``own`` do not matter.
 
 ``pack`` takes the kept arrays with the names ``kept``. It and the other method may run in two
@@ -213,7 +213,7 @@ class Gather:
         self._unpacker.add(received, out, step)
 
 
-class Spread:
+class Average:
     """Averages all pieces at every rank; see the module."""
 
     def __init__(self, coding: Coding, peers: Peers, pieces: Sequence[Piece]) -> None:

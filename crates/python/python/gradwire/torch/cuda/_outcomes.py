@@ -3,9 +3,10 @@ are not finite."""
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from dataclasses import astuple, dataclass, field, replace
-from typing import Any, Callable, Deque, Dict, List, Optional, Sequence
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
 from ... import _core
 from ._collectives import Peers, Traffic
@@ -26,15 +27,22 @@ class _Step:
     message_bytes: int = 0
     # The tensors in the messages of each exchange.
     names: List[Names] = field(default_factory=list)
+    # The first exchange of each bucket. Without training, gathers of the same buckets are repeated
+    # without end in one step.
+    firsts: Dict[Tuple[Names, ...], int] = field(default_factory=dict)
     # After the end of the step.
     reading: Optional[Reading] = None
     skipped: bool = False
 
 
 class Outcomes:
-    """The outcomes of all steps. With ``skip``, steps with elements that are not finite are counted
-    as skipped; without it, they end the exchange with an error, which ``remedy`` follows.
-    ``gathers`` tells that parameters are exchanged, not gradients."""
+    """The outcomes of all steps.
+
+    With ``skip``, steps with elements that are not finite are counted as skipped. Without it, they
+    end the exchange with an error, which ``remedy`` follows. The averages of such a step are NaN,
+    and the optimizer has used them before the host knows. ``gathers`` tells that parameters are
+    exchanged, not gradients.
+    """
 
     def __init__(self, peers: Peers, skip: bool, remedy: str, gathers: bool = False) -> None:
         self._peers, self._skip, self._remedy, self._gathers = peers, skip, remedy, gathers
@@ -43,11 +51,13 @@ class Outcomes:
         self._unread: Deque[_Step] = deque()
         self._steps, self._skipped = 0, 0
         self._failure: Optional[str] = None
+        # The first step that is refused, and why.
+        self._refused: Optional[Tuple[_Step, _core.NonFiniteError]] = None
 
     def check_open(self) -> None:
         """Raises ``ConfigError`` after a failure."""
         if self._failure is not None:
-            raise _core.ConfigError(f"the exchange has ended: {self._failure}; create it again, with register")
+            raise _core.ConfigError(f"the exchange has ended: {self._failure}; create the model and its registration again, from a checkpoint")
 
     def fail(self, error: Exception) -> None:
         """Ends the exchange."""
@@ -61,8 +71,9 @@ class Outcomes:
         """Adds a bucket; ``names`` has its exchanges. Returns the number of the first one."""
         step = self._last
         assert step is not None, "no step has begun"
-        first = len(step.names)
-        step.names += names
+        first = step.firsts.setdefault(tuple(names), len(step.names))
+        if first == len(step.names):
+            step.names += names
         step.elements += elements
         step.message_bytes += message_bytes
         return first
@@ -78,28 +89,42 @@ class Outcomes:
 
     def check(self, all_steps: bool) -> None:
         """Looks at the readings of all steps, or of all but the last. Raises ``NonFiniteError``
-        unless such steps are skipped."""
+        unless such steps are skipped. All ranks call it after the same steps, so all raise."""
+        self._read(all_steps)
+        if self._refused is not None and (all_steps or self._refused[0] is not self._last):
+            _, error = self._refused
+            self.fail(error)
+            raise error
+
+    def read(self) -> None:
+        """Looks at the readings of all steps. A rank may call it alone: of an error, which
+        ``check`` then raises on all ranks, it warns."""
+        before = self._refused
+        self._read(all_steps=True)
+        if self._refused is not None and before is None:
+            warnings.warn(str(self._refused[1]), RuntimeWarning, stacklevel=2)
+
+    def _read(self, all_steps: bool) -> None:
         while len(self._unread) > (0 if all_steps else 1):
             step = self._unread.popleft()
             assert step.reading is not None
             found = step.reading.found()
             self._skipped += found is not None and not step.skipped
             step.skipped = found is not None
-            if found is not None and not self._skip:
-                self._refuse(step, found)
+            if found is not None and not self._skip and self._refused is None:
+                self._refused = step, self._error(step, found)
 
-    def _refuse(self, step: _Step, found: Found) -> None:
+    def _error(self, step: _Step, found: Found) -> _core.NonFiniteError:
         name = step.names[found.exchange](found.sender)[found.place]
         what, also = ("parameter", "") if self._gathers else ("gradient of", ", or its sum with the residual does")
-        error = _core.NonFiniteError(
+        return _core.NonFiniteError(
             f"the {what} '{name}' on rank {found.sender} contains NaN or infinity at step {step.step}{also}{self._remedy}"
         )
-        self.fail(error)
-        raise error
 
     def stats(self) -> Dict[str, Any]:
-        """The cost of the last step, and totals, with the keys of ``Reducer.stats``."""
-        self.check(all_steps=True)
+        """The cost of the last step, and totals, with the keys of ``Reducer.stats``. Warns as
+        ``read``."""
+        self.read()
         step = self._last
         now = self._traffic()
         before = now if step is None else step.before

@@ -12,7 +12,7 @@ from typing import List, Sequence, Tuple
 
 import torch
 
-from ._batch import Batch, Slot
+from ._batch import Batch, Slot, moved
 from ._config import Config
 from ._forms import Forms
 from ._kernel import Dense
@@ -157,4 +157,4 @@ class Unpacker:
 
 
 def _vector(values: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    return torch.tensor(values, dtype=dtype, device="cpu").to(device)
+    return moved(torch.tensor(values, dtype=dtype, device="cpu"), device)

@@ -39,7 +39,7 @@ class _Shards:
                 self.pieces.append(Piece(spec, one.owner, whole, Slot(one.name, one.shape, start, place)))
 
 
-class ReduceScatter:
+class ScatterShards:
     """Averages each shard at its rank. Other shards in the bucket stay as they are."""
 
     def __init__(self, coding: Coding, peers: Peers, cut: Sequence[Cut], kept: Kept) -> None:

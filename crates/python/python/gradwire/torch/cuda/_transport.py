@@ -12,10 +12,11 @@ The host waits for nothing in a step. It learns one step late whether gradients 
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import contextmanager
 from itertools import accumulate
 from math import prod
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch.futures import Future
@@ -23,12 +24,12 @@ from torch.futures import Future
 from ... import _core
 from .._staging import Scale, Stream, divided, future_of, unscaled, write
 from ._batch import Slot
-from ._collectives import CollectiveError, Gather, Peers, Piece, Scatter, Spread
+from ._collectives import Average, CollectiveError, Gather, Peers, Piece, Scatter
 from ._kept import Kept, users_of
 from ._nonfinite import NonFinite
 from ._outcomes import Names, Outcomes
 from ._packed import Coding
-from ._shards import GatherShards, ReduceScatter, zeros_like
+from ._shards import GatherShards, ScatterShards, zeros_like
 from ._slices import Shape, Slice, cut_rows, cut_tensor
 
 
@@ -39,19 +40,19 @@ class _AllGather:
         self._kept = transport.kept[0]
         starts = transport.starts(names)
         slots = [Slot(name, transport.shapes[name], start, self._kept.starts[name]) for name, start in zip(names, starts)]
-        self._spread = Spread(transport.coding, transport.peers, [Piece(specs[slot.name], 0, slot, slot) for slot in slots])
-        self.names: List[Names] = [lambda sender: self._spread.names]
-        self.message_bytes = self._spread.message_bytes
+        self._average = Average(transport.coding, transport.peers, [Piece(specs[slot.name], 0, slot, slot) for slot in slots])
+        self.names: List[Names] = [lambda sender: self._average.names]
+        self.message_bytes = self._average.message_bytes
 
     def pack(self, values: torch.Tensor, step: int) -> torch.Tensor:
-        return self._spread.pack(values, self._kept.named(self._spread.kept), step)
+        return self._average.pack(values, self._kept.named(self._average.kept), step)
 
     def place(self, bucket: torch.Tensor) -> torch.Tensor:
         return bucket
 
     def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
         means = zeros_like(place)
-        self._spread.add(messages, means, step, non_finite, exchange)
+        self._average.add(messages, means, step, non_finite, exchange)
         return means
 
 
@@ -89,7 +90,31 @@ class _ScatterReduce:
 
 # ``pack`` compresses the values of a bucket. ``results`` exchanges the messages, and returns
 # float32 values for ``place``, the part of the bucket that changes.
-_Bucket = Union[_AllGather, _ScatterReduce, ReduceScatter, GatherShards]
+_Bucket = Union[_AllGather, _ScatterReduce, ScatterShards, GatherShards]
+
+# The number of buckets whose messages are kept at a time, so that one can be packed while the one
+# before it travels.
+_BLOCKS = 2
+
+
+class _Turn(NamedTuple):
+    """A bucket's turn in a step."""
+
+    bucket: _Bucket
+    step: int
+    # The number of its first exchange in the step.
+    exchange: int
+
+
+class Values(NamedTuple):
+    """What a model exchanges."""
+
+    # The device of all tensors.
+    device: torch.device
+    # See ``Request``.
+    narrow: bool
+    # Whether a step with an element that is not finite is skipped.
+    skip: bool
 
 
 class DeviceTransport:
@@ -98,36 +123,44 @@ class DeviceTransport:
     The exchange is the reducer's: replicas average gradients by all-gather or scatter-reduce, and
     for the shards of FSDP2 there are reduce-scatter, and gather-shards for parameters. Means,
     residuals and saved states equal those of the host's exchange. ``tensors`` are the names and
-    shapes of the model's parameters, all on ``device``; ``group`` is the process group. With
-    ``skip``, a step with an element that is not finite changes no residual, and its averages are
-    NaN from that bucket on. Without it, all averages of the step from there on are NaN, too, and
-    the next step raises ``NonFiniteError``.
+    shapes of the model's parameters; ``group`` is the process group.
+
+    In a step with an element that is not finite, averages are NaN from that bucket on. With
+    ``skip``, such a step changes no residual. Without it, the end of the next step raises
+    ``NonFiniteError``. By then the optimizer has used the NaN, so the parameters are NaN, and
+    training continues from a checkpoint. ``transport="host"`` raises the error in the step itself.
     """
 
     def __init__(
         self,
         reducer: _core.Reducer,
         tensors: Sequence[Tuple[str, Shape]],
-        device: torch.device,
+        values: Values,
         group: Any,
         seed: int,
-        skip: bool,
     ) -> None:
-        self.reducer, self.shapes, self._device, self._skip = reducer, dict(tensors), device, skip
+        self.reducer, self.shapes = reducer, dict(tensors)
+        self._device, narrow, self._skip = values
+        device, skip = self._device, self._skip
         # All stages have the same.
         self._exchange = reducer.exchange_at(0)
         self.peers = Peers(group, device, reducer.deadline)
         self.coding = Coding(device, seed, self.peers.size)
-        self._packing, self._sending = Stream(device), Stream(device)
+        self._packing, self._sending = Stream(device, first=True), Stream(device, first=True)
+        # The last messages, which the sending stream reads, and the events of their ends. So at
+        # most this memory is in use, however far the host is ahead of the device.
+        self._blocks: Deque[Tuple[torch.Tensor, Any]] = deque()
         # The slices of each tensor; none if messages carry whole tensors.
         self.slices: Dict[str, List[Slice]] = {}
         self.kept = self._kept()
-        # The compressors of the tensors, by the first step of each stage.
-        self._specs = {first: dict(zip(self.shapes, reducer.specs(first))) for first, _ in reducer.stages}
+        # The compressors of the tensors' messages, by the first step of each stage. Means of 16-bit
+        # gradients are rounded to 16 bits in the bucket anyway.
+        specs_at = reducer.message_specs if narrow else reducer.specs
+        self._specs = {first: dict(zip(self.shapes, specs_at(first))) for first, _ in reducer.stages}
         # By tensor group and stage, with the last step that used it.
         self._buckets: Dict[Tuple[int, int], Tuple[_Bucket, int]] = {}
-        # The names of tensors that have been in a bucket.
-        self._exchanged: Set[str] = set()
+        # The length of each tensor's last messages.
+        self._sent: Dict[str, int] = {}
         self._step = -1
         self._non_finite = NonFinite(device)
         self._outcomes = Outcomes(self.peers, skip, reducer.nonfinite_remedy, gathers=self._exchange == "gather-shards")
@@ -159,9 +192,9 @@ class DeviceTransport:
         device: streams that use its value wait for it."""
         future = future_of(self._device)
         with self._failing():
-            bucket, exchange = self._next(tensor_group, step, names, tensor)
+            turn = self._next(tensor_group, step, names, tensor)
             values = unscaled(tensor, scale, self._packing, self._sending)
-            self._exchange(bucket, exchange, values, tensor, scale)
+            self._run(turn, values, tensor, scale)
             with self._sending.entered():
                 # The future records the current stream.
                 future.set_result(tensor)
@@ -171,33 +204,38 @@ class DeviceTransport:
         """Like ``average``, or gathers a bucket. The current stream waits for it, and must have
         waited before the caller frees ``tensor`` or ``scale``."""
         with self._failing():
-            bucket, exchange = self._next(tensor_group, step, names, tensor)
+            turn = self._next(tensor_group, step, names, tensor)
             self._packing.follow_current()
             with self._packing.entered():
                 values = divided(tensor, scale)
-            self._exchange(bucket, exchange, values, tensor, scale)
+            self._run(turn, values, tensor, scale)
             self._sending.precede_current()
 
-    def _next(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor) -> Tuple[_Bucket, int]:
-        """The next bucket of a step, and the number of its first exchange."""
+    def _next(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor) -> _Turn:
+        """The turn of the next bucket. A smaller number, of a gather that is repeated, belongs to
+        the step in progress, and has its own random draws."""
         self._outcomes.check_open()
-        if step != self._step:
+        if step > self._step:
             self._begin(step)
         bucket = self._bucket(tensor_group, step, names)
-        return bucket, self._outcomes.add(bucket.names, tensor.numel(), bucket.message_bytes)
+        return _Turn(bucket, step, self._outcomes.add(bucket.names, tensor.numel(), bucket.message_bytes))
 
-    def _exchange(self, bucket: _Bucket, exchange: int, values: torch.Tensor, tensor: torch.Tensor, scale: Scale) -> None:
+    def _run(self, turn: _Turn, values: torch.Tensor, tensor: torch.Tensor, scale: Scale) -> None:
         """Packs ``values``, exchanges the messages, and writes the results to ``tensor``."""
+        bucket, step, exchange = turn
+        if len(self._blocks) == _BLOCKS:
+            # The block is freed here, and its memory belongs to the packing stream.
+            self._packing.wait_event(self._blocks.popleft()[1])
         with self._packing.entered():
-            messages = bucket.pack(values, self._step)
+            messages = bucket.pack(values, step)
             packed = self._packing.record_event()
-        self._sending.record_stream(messages)
         self._sending.wait_event(packed)
         with self._sending.entered():
             place = bucket.place(tensor)
-            results = bucket.results(messages, place, self._step, self._non_finite, exchange)
+            results = bucket.results(messages, place, step, self._non_finite, exchange)
             self._non_finite.spoil(results)
             write(results, scale, place)
+        self._blocks.append((messages, self._sending.record_event()))
 
     def _begin(self, step: int) -> None:
         self._outcomes.begin(step)
@@ -214,17 +252,21 @@ class DeviceTransport:
         for kept in self.kept:
             kept.settle(self._non_finite.skips())
 
+    def _stage(self, step: int) -> int:
+        """The first step of the stage of a step."""
+        return max(first for first, _ in self.reducer.stages if first <= step)
+
     def _bucket(self, tensor_group: int, step: int, names: Sequence[str]) -> _Bucket:
         """The bucket of a tensor group at the stage of a step."""
-        stage = max(first for first, _ in self.reducer.stages if first <= step)
+        stage = self._stage(step)
         known = self._buckets.get((tensor_group, stage))
         if known is None:
             if self._exchange in ("all-gather", "scatter-reduce"):
                 # DistributedDataParallel rebuilds its buckets after the first step.
                 self._buckets = {key: other for key, other in self._buckets.items() if other[1] >= step}
             known = (self._new_bucket(names, self._specs[stage]), step)
-            self._exchanged.update(names)
         self._buckets[tensor_group, stage] = (known[0], step)
+        self._sent.update((name, self._length(name, self._specs[stage][name])) for name in names)
         return known[0]
 
     def _new_bucket(self, names: Sequence[str], specs: Dict[str, str]) -> _Bucket:
@@ -234,12 +276,13 @@ class DeviceTransport:
             return _ScatterReduce(self, names, specs)
         cut = [(specs[name], self.shapes[name], self.slices[name]) for name in names]
         if self._exchange == "reduce-scatter":
-            return ReduceScatter(self.coding, self.peers, cut, self.kept[0])
+            return ScatterShards(self.coding, self.peers, cut, self.kept[0])
         return GatherShards(self.coding, self.peers, cut)
 
     def end_step(self) -> None:
         """Ends a step once all its buckets were given to ``average``. Does nothing before the first
-        step. A step of several backward passes ends with each of them.
+        step. A step of several backward passes ends with each of them. On a GPU the host waits for
+        the step before, so it is at most one step ahead of the device.
 
         Raises ``NonFiniteError`` if the values of the step before were not finite on some rank. On
         a CPU, of this step.
@@ -254,27 +297,37 @@ class DeviceTransport:
         """How tensors are sent, as ``Reducer.plan``. The expected length of a message is its fixed
         length."""
         rows = []
+        specs = self._specs[self._stage(step)]
         for name, elements, spec, _, _ in self.reducer.plan(step):
-            kernel, _ = self.coding.compressor(spec)
-            parts = [one.elements for one in self.slices.get(name, ())] or [elements]
-            length = sum(kernel.form_bytes(part) for part in parts)
-            rows.append((name, elements, spec, float(length), length if name in self._exchanged else 0))
+            rows.append((name, elements, spec, float(self._length(name, specs[name])), self._sent.get(name, 0)))
         return rows
+
+    def message_bytes(self, step: int) -> float:
+        """The length of this rank's messages of a step, each counted once."""
+        return sum(row[3] for row in self.plan(step))
+
+    def _length(self, name: str, spec: str) -> int:
+        """The length of the messages of a tensor."""
+        kernel, _ = self.coding.compressor(spec)
+        parts = [one.elements for one in self.slices.get(name, ())] or [prod(self.shapes[name])]
+        return sum(kernel.form_bytes(part) for part in parts)
 
     def described(self, step: int) -> str:
         """See ``Description.transport``."""
         on_host, here = ([row[3] for row in plan] for plan in (self.reducer.plan(step), self.plan(step)))
         elements = max(sum(prod(shape) for shape in self.shapes.values()), 1)
         bits, coded = (f"{8.0 * sum(lengths) / elements:.3g}" for lengths in (here, on_host))
-        return f"the device: {bits} bits an element, without lossless codes; about {coded} with them, through the host"
+        return f"the device, {bits} bits an element (through the host about {coded}, with lossless codes)"
 
     def stats(self) -> Dict[str, Any]:
-        """The cost of the last step, as ``Reducer.stats``. Waits for the device."""
+        """The cost of the last step, as ``Reducer.stats``. Waits for the device. Warns of values
+        that are not finite, for which ``end_step`` then raises the error on all ranks."""
         return self._outcomes.stats()
 
     def release(self) -> None:
         """Frees the memory on the device. No step may follow."""
         self._buckets.clear()
+        self._blocks.clear()
         for kept in self.kept:
             kept.release()
 
@@ -284,12 +337,15 @@ class DeviceTransport:
         return None if any(kept.arrays for kept in self.kept) else self.reducer.save_unless_kept()
 
     def save(self) -> bytes:
-        """This rank's state, as ``Reducer.save`` returns it."""
+        """This rank's state, as ``Reducer.save`` returns it; warns as ``stats``."""
+        self._outcomes.read()
         with self._given():
             return self.reducer.save()
 
     def save_all(self) -> List[bytes]:
-        """The states of all ranks, which all must call at the same time."""
+        """The states of all ranks, which all must call at the same time; raises as
+        ``end_step``."""
+        self._outcomes.check(all_steps=True)
         with self._given():
             return self.reducer.save_all()
 
@@ -305,11 +361,12 @@ class DeviceTransport:
     @contextmanager
     def _given(self) -> Iterator[None]:
         """Gives the reducer copies of the kept arrays, to save."""
-        self._outcomes.check(all_steps=True)
         with self._between_steps():
             if self._skip:
                 self._settle()
-            self.reducer.enter(max(self._step, 0))
+            if self._step >= 0:
+                # After a load, the reducer has the stage of the loaded state.
+                self.reducer.enter(self._step)
             for kept in self.kept:
                 kept.give()
         try:
@@ -328,15 +385,17 @@ class DeviceTransport:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """Ends the exchange after an error. If a collective failed, the error names the lost rank,
-        if the host can tell."""
+        """Ends the exchange after an error. If a collective of gloo failed, the error names the
+        lost rank, if there is one. NCCL does not report lost ranks in a call, so an error of it is
+        this rank's own, and is raised at once."""
         try:
             yield
         except CollectiveError as error:
             self._outcomes.fail(error)
-            # The host's own connections to other ranks name a rank that has ended or failed.
-            self.reducer.gather(0, b"")
-            raise _core.PeerLostError(str(error)) from error
+            if self._device.type == "cpu":
+                # The host's own connections to other ranks name a rank that has ended or failed.
+                self.reducer.gather(0, b"")
+            raise
         except Exception as error:
             self._outcomes.fail(error)
             raise
