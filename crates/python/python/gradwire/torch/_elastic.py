@@ -136,7 +136,7 @@ class Elastic:
         self._attempt = _Attempt(self._group, self.rounds, self._replica.reducer.save(), change.clone())
         self._gathering.start()
         try:
-            with self._replica.site.agreed():
+            with self._replica.site.agreed(f"round {self.rounds}"):
                 number = self._replica.average(change)
                 settled = self._settled_buffers()
                 self._replica.reducer.gather(number, b"")
@@ -153,7 +153,7 @@ class Elastic:
         replica = self._replica
         if not replica.buffers.shared:
             return []
-        replica.buffers.settle_in(replica.site)
+        replica.buffers.make_equal_in(replica.site)
         gather = lambda own: self._gathering.gather(replica.reducer, own)
         return replica.buffers.settle(gather(replica.buffers.digests()), replica.reducer.rank, gather)
 
@@ -198,9 +198,22 @@ class Elastic:
         parameters."""
         self._leave()
         # All ranks of a site join, or none.
-        with self._replica.site.agreed():
-            groups = self._membership.connect(meeting)
-            state = self._state(meeting, groups[0])
+        with self._replica.site.agreed(f"group {meeting.group}"):
+            channel = self._adopt(meeting, record, latest)
+        self._channel, self._residuals, self._attempt = channel, None, None
+        before, self._names = self._names, meeting.names
+        self._group, self.rounds = meeting.group, latest.rounds
+        self._run = latest.run or meeting.group
+        self._groups = 1 + max(other.groups for other in meeting.records)
+        made = [(group, first) for group, first in latest.history if first < latest.rounds]
+        self._history = [*made, (meeting.group, latest.rounds)][-_REMEMBERED:]
+        self._report(before)
+
+    def _adopt(self, meeting: Meeting, record: Record, latest: Record) -> Channel:
+        """Connects the group of a meeting, and continues from its parameters; returns the
+        connections."""
+        groups = self._membership.connect(meeting)
+        state = self._state(meeting, groups[0])
         channel = Channel(groups)
         self._replica.connect(channel)
         # If the message counts, its residual stays. Otherwise the message is taken back.
@@ -212,14 +225,7 @@ class Elastic:
             ahead = taken_back.change if taken_back is not None else None
             self._replica.adopt(state["replica"], ahead, new=not record.run)
             self._lost = state["lost"]
-        self._channel, self._residuals, self._attempt = channel, None, None
-        before, self._names = self._names, meeting.names
-        self._group, self.rounds = meeting.group, latest.rounds
-        self._run = latest.run or meeting.group
-        self._groups = 1 + max(other.groups for other in meeting.records)
-        made = [(group, first) for group, first in latest.history if first < latest.rounds]
-        self._history = [*made, (meeting.group, latest.rounds)][-_REMEMBERED:]
-        self._report(before)
+        return channel
 
     def _state(self, meeting: Meeting, group: Any) -> Optional[Dict[str, Any]]:
         """The state of the reference, on workers that have other parameters."""

@@ -242,7 +242,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
         replica.site.connect(seconds_of(options.deadline))
         groups: Sequence[Any]
         try:
-            with replica.site.agreed():
+            with replica.site.agreed("LocalSteps"):
                 if process_group is not None:
                     replica.site.check_places(process_group)
                 if options.nodes is None:

@@ -91,10 +91,10 @@ def _has_rows(value: Any, own: torch.Tensor) -> bool:
 
 
 def unpack_optimizer(
-    site: Sequence[Mapping[str, Any]], parameters: Sequence[torch.Tensor], rows: Sequence[Optional[Rows]]
+    site: Sequence[Mapping[str, Any]], parameters: Sequence[torch.Tensor], rows: Sequence[Optional[Rows]], moves: bool
 ) -> Dict[str, Any]:
     """The state of an optimizer of this rank, from those that ``pack_optimizer`` made of the ranks
-    of a site."""
+    of a site. ``moves``: this rank has other rows than the rank that saved the first state."""
     first = site[0]
     state: Dict[int, Dict[str, Any]] = {}
     for index, entries in first["state"].items():
@@ -104,7 +104,7 @@ def unpack_optimizer(
             if isinstance(value, dict) and where is not None:
                 pieces = [one["state"][index][key] for one in site]
                 value = _like(cut(pieces, where, own_part(parameter), f"{key} of parameter {index}"), parameter)
-            elif torch.is_tensor(value) and value.numel() > 1 and len(site) > 1:
+            elif torch.is_tensor(value) and value.numel() > 1 and moves:
                 raise _core.StateError(
                     f"'{key}' of the optimizer has no rows, so it cannot move to another number of shards; use the saved number"
                 )

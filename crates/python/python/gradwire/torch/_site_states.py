@@ -109,7 +109,7 @@ class SiteStates:
         replica, before = self._replica, self._replica.reducer.save()
         place = lambda one: f"step {one.step} and round {one.round}"
         try:
-            with replica.site.agreed():
+            with replica.site.agreed("load_state_dict"):
                 loaded = _states.together(replica.reducer, replica.reducer, partial(self._read_and_load, given), place)
         except _core.GradwireError:
             replica.reducer.load([before])
@@ -192,16 +192,17 @@ class SiteStates:
     def _loaded(self, first: State, site: Sequence[Mapping[str, Any]], sent: Sent) -> _Loaded:
         replica = self._replica
         self._check_shapes(site[0]["rows"])
+        moves = len(site) > 1 or site[0]["rows"] != self._ranges()
         outer, pending = site[0]["outer"], site[0]["pending"]
         check_saved(outer, replica.outer)
         if outer is not None:
             parts = [one["outer"]["state"] for one in site]
-            outer = {**outer, "state": unpack_optimizer(parts, replica.common_parts, self._rows)}
+            outer = {**outer, "state": unpack_optimizer(parts, replica.common_parts, self._rows, moves)}
         if pending is not None:
             mean = self._joined([one["pending"]["mean"] for one in site], replica.places[pending["fragment"]])
             pending = {**pending, "mean": mean}
         parameters, rows = replica.of_optimizer()
         _local_optimizer.check_groups(site[0]["optimizer"], replica.optimizer)
-        optimizer = unpack_optimizer([one["optimizer"] for one in site], parameters, rows)
+        optimizer = unpack_optimizer([one["optimizer"] for one in site], parameters, rows, moves)
         common = self._joined([one["common"] for one in site], slice(None))
         return _Loaded(first["step"], first["round"], common, outer, optimizer, Rounds.unpack(pending, sent))
