@@ -53,13 +53,13 @@ def test_rows_are_those_that_fsdp_gives_a_rank():
         assert (rows.shape, rows.first, rows.end) == expected
 
 
-def test_rows_are_cut_from_pieces():
+def test_rows_are_cut_from_saved_rows():
     whole = torch.arange(15.0).view(5, 3)
-    pieces = [{"start": 9, "values": whole[3:].flatten()}, {"start": 0, "values": whole[:3].flatten()}]
-    assert torch.equal(cut(pieces, Rows((5, 3), 1, 4), torch.empty(3, 3), "w"), whole[1:4])
-    assert cut(pieces, Rows((5, 3), 5, 5), torch.empty(0, 3), "w").shape == (0, 3)
+    saved = [{"start": 9, "values": whole[3:].flatten()}, {"start": 0, "values": whole[:3].flatten()}]
+    assert torch.equal(cut(saved, Rows((5, 3), 1, 4), torch.empty(3, 3), "w"), whole[1:4])
+    assert cut(saved, Rows((5, 3), 5, 5), torch.empty(0, 3), "w").shape == (0, 3)
     with pytest.raises(gradwire.StateError, match="lacks rows of 'w'"):
-        cut(pieces[1:], Rows((5, 3), 1, 4), torch.empty(3, 3), "w")
+        cut(saved[1:], Rows((5, 3), 1, 4), torch.empty(3, 3), "w")
 
 
 def test_optimizer_state_without_rows_stays_with_its_rows():

@@ -164,9 +164,9 @@ class Rounds:
         return self._agree(None)
 
     def _meet_other_sites(self, plan: Optional[Plan]) -> None:
-        """Waits for the ranks with the same shard, if this round makes ranks of a site wait for each
-        other before they send their changes. Otherwise the neighbours of a lost rank would seem to
-        other sites to be lost, too."""
+        """Waits for the ranks with the same shard, if this round makes ranks of a site wait for
+        each other before they send their changes. Otherwise the neighbours of a lost rank would
+        seem to other sites to be lost, too."""
         replica = self._replica
         if replica.site.size > 1 and (replica.clips or self._compares(plan)):
             self.gathering.gather(replica.reducer, b"", self._announced_as)

@@ -79,8 +79,8 @@ class Site:
         """Replaces tensors by those of the site's first rank."""
 
     def gather(self, own: bytes, purpose: str) -> List[bytes]:
-        """The bytes of all ranks of the site, by rank. Raises ``MessageError`` on all if one of them
-        calls it for another ``purpose``."""
+        """The bytes of all ranks of the site, by rank. Raises ``MessageError`` on all if one of
+        them calls it for another ``purpose``."""
         return [own]
 
     @contextmanager
