@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import time
 import warnings
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
@@ -198,8 +199,10 @@ class Elastic:
         parameters."""
         self._leave()
         # All ranks of a site join, or none.
-        with self._replica.site.agreed(f"group {meeting.group}"):
-            channel = self._adopt(meeting, record, latest)
+        with ExitStack() as undo:
+            with self._replica.site.agreed(f"group {meeting.group}"):
+                channel = self._adopt(meeting, record, latest, undo)
+            undo.pop_all()
         self._channel, self._residuals, self._attempt = channel, None, None
         before, self._names = self._names, meeting.names
         self._group, self.rounds = meeting.group, latest.rounds
@@ -209,12 +212,13 @@ class Elastic:
         self._history = [*made, (meeting.group, latest.rounds)][-_REMEMBERED:]
         self._report(before)
 
-    def _adopt(self, meeting: Meeting, record: Record, latest: Record) -> Channel:
+    def _adopt(self, meeting: Meeting, record: Record, latest: Record, undo: ExitStack) -> Channel:
         """Connects the group of a meeting, and continues from its parameters; returns the
-        connections."""
+        connections, which ``undo`` closes."""
         groups = self._membership.connect(meeting)
         state = self._state(meeting, groups[0])
         channel = Channel(groups)
+        undo.callback(channel.close)
         self._replica.connect(channel)
         # If the message counts, its residual stays. Otherwise the message is taken back.
         taken_back = None if latest.contains(record.attempt) else self._attempt

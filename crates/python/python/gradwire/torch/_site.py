@@ -70,9 +70,9 @@ class Site:
         for site, layout in enumerate(layouts):
             if layout != first:
                 raise _core.ConfigError(
-                    f"process_group has {_holds(layout)} in site {site}, but {_holds(first)} in site 0{_differing(first, layout)}; shard the "
-                    "model in the same way and over the same number of ranks in every site, and give process_group the ranks that hold the "
-                    "same shard"
+                    f"process_group has {_holds(layout)} in site {site}, but {_holds(first)} in site 0{_differing(first, layout)}; "
+                    "shard the model in the same way and over the same number of ranks in every site, and give process_group the ranks that "
+                    "hold the same shard"
                 )
 
     def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
