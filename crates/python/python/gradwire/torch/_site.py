@@ -71,8 +71,8 @@ class Site:
             if layout != first:
                 raise _core.ConfigError(
                     f"process_group has {_holds(layout)} in site {site}, but {_holds(first)} in site 0{_differing(first, layout)}; "
-                    "shard the model in the same way and over the same number of ranks in every site, and give process_group the ranks that "
-                    "hold the same shard"
+                    "shard the model in the same way and over the same number of ranks in every site, and give process_group the ranks "
+                    "that hold the same shard"
                 )
 
     def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
