@@ -19,7 +19,7 @@ from device import DEVICE
 from gradwire._arrays import buffer, keeping
 from gradwire.torch._channel import connect
 from gradwire.torch._options import Options
-from gradwire.torch._rows import Rows, cut
+from gradwire.torch._rows import Rows, cut, pack_optimizer, unpack_optimizer
 from models import Net, data
 from world import outcomes, ranks
 
@@ -53,13 +53,22 @@ def test_rows_are_those_that_fsdp_gives_a_rank():
         assert (rows.shape, rows.first, rows.end) == expected
 
 
-def test_rows_are_cut_from_pieces():
+def test_rows_are_cut_from_saved_rows():
     whole = torch.arange(15.0).view(5, 3)
-    pieces = [{"start": 9, "values": whole[3:].flatten()}, {"start": 0, "values": whole[:3].flatten()}]
-    assert torch.equal(cut(pieces, Rows((5, 3), 1, 4), torch.empty(3, 3), "w"), whole[1:4])
-    assert cut(pieces, Rows((5, 3), 5, 5), torch.empty(0, 3), "w").shape == (0, 3)
+    saved = [{"start": 9, "values": whole[3:].flatten()}, {"start": 0, "values": whole[:3].flatten()}]
+    assert torch.equal(cut(saved, Rows((5, 3), 1, 4), torch.empty(3, 3), "w"), whole[1:4])
+    assert cut(saved, Rows((5, 3), 5, 5), torch.empty(0, 3), "w").shape == (0, 3)
     with pytest.raises(gradwire.StateError, match="lacks rows of 'w'"):
-        cut(pieces[1:], Rows((5, 3), 1, 4), torch.empty(3, 3), "w")
+        cut(saved[1:], Rows((5, 3), 1, 4), torch.empty(3, 3), "w")
+
+
+def test_optimizer_state_without_rows_stays_with_its_rows():
+    # As the factors of Adafactor: of another shape than the parameter.
+    parameters, rows, state = [torch.empty(5, 3)], [Rows((5, 3), 0, 5)], {"factor": torch.arange(5.0)}
+    packed = pack_optimizer({"state": {0: state}}, parameters, rows)
+    assert torch.equal(unpack_optimizer([packed], parameters, rows, moves=False)["state"][0]["factor"], state["factor"])
+    with pytest.raises(gradwire.StateError, match="'factor' of the optimizer has no rows"):
+        unpack_optimizer([packed], [torch.empty(3, 3)], [Rows((5, 3), 0, 3)], moves=True)
 
 
 def mesh_of(sites, size):
@@ -322,8 +331,30 @@ def test_an_error_of_one_column_ends_the_round_on_all_ranks():
     assert "rank 1, which has another shard" in found[0][1] and "has taken 2 steps" in found[0][1]
     *left, gone = outcomes(4, failing, "dies")
     assert gone[0] == "gone"
-    for _, (kind, _, unchanged) in left:
+    for _, (kind, text, unchanged) in left:
         assert kind in ("PeerLostError", "DeadlineError") and unchanged
+    # All name the lost rank of the job, also those that only wait for a rank that waits for it.
+    (_, of_0, _), (_, of_1, _), (_, of_2, _) = (one for _, one in left)
+    assert "rank 1, which has another shard of this model, failed: " in of_0, of_0
+    assert all("rank 3 (site 1, shard 1)" in text for text in (of_0, of_1)), (of_0, of_1)
+    assert "rank 3 (shard 1 of this site)" in of_2, of_2
+
+
+def out_of_step(rank, size):
+    mesh = mesh_of(2, size)
+    model = shard(mesh["shards"])
+    site = gradwire.torch.LocalSteps(model, adam(model), compressor="none", process_group=mesh["sites"])._replica.site
+    try:
+        with site.agreed("round 0" if rank % 2 else "a meeting"):
+            pass
+    except gradwire.MessageError as error:
+        return str(error)
+
+
+def test_ranks_of_a_site_that_are_out_of_step_fail_together():
+    for rank, text in enumerate(ranks(4, out_of_step)):
+        first = rank - rank % 2
+        assert f"rank {first} is at 'a meeting'; rank {first + 1} is at 'round 0'" in text
 
 
 def settled(rank, size, kinds):
@@ -363,7 +394,10 @@ def refused(rank, size, case):
     mesh = mesh_of(2, size)
     sites, shards, options = mesh["sites"], mesh["shards"], {}
     by_columns = {"shard_placement_fn": lambda one: Shard(1) if one.shape == (97, 64) else Shard(0)}
-    if case == "alone":
+    if case == "plain":
+        mesh = mesh_of(size, size)
+        sites, shards = mesh["sites"], mesh["shards"]
+    elif case == "places":
         groups = [dist.new_group(one) for one in ([0, 2], [1], [3])]
         sites = groups[[0, 1, 0, 2][rank]]
     elif case == "hsdp":
@@ -379,6 +413,8 @@ def refused(rank, size, case):
     elif case == "ignored":
         model = Net()
         fully_shard(model, mesh=shards, ignored_params={model.first.bias})
+    elif case == "plain" and rank == 0:
+        model = Uneven()
     else:
         model = shard(shards, **(by_columns if case == "columns" and rank < 2 else {}))
     try:
@@ -397,7 +433,8 @@ REFUSED = {
     "tensor parallel": "'first.weight' is a DTensor",
     "lighthouse": "there is no lighthouse at 'http://localhost:1'",
     "columns": "and other rows of 'first.weight'; shard the model in the same way",
-    "alone": "the ranks of this site have different places in process_group: rank ",
+    "plain": "shard 0 of 1 in site 1, but a model without shards in site 0; shard the model in the same way",
+    "places": "the ranks of this site, counted from 0, have different places in process_group: rank ",
     "differs": "every differs between ranks: 3; 4",
 }
 

@@ -79,8 +79,8 @@ def test_a_site_leaves_and_joins_with_all_its_ranks(tmp_path):
         # The other rank of its site cannot go on.
         wait_until(lambda: not second[0].alive, first + second)
         assert second[0].lines("error")
-        alone = lambda: all(list(rounds(one).values())[-1][1] == 1 for one in first)
-        wait_until(alone, first)
+        is_only_site = lambda: all(list(rounds(one).values())[-1][1] == 1 for one in first)
+        wait_until(is_only_site, first)
         since = max(rounds(first[0]))
         third = begin(2)
         wait_until(lambda: both(third) and both(first, since), first + third)

@@ -60,10 +60,11 @@ class Buffers:
         parts.extend(_digest(as_bytes(tensor).numpy().data) for _, tensor in named)
         return b"".join(parts)
 
-    def settle_in(self, site: Site) -> None:
+    def make_equal_in(self, site: Site) -> None:
         """Makes buffers equal on the ranks that share a sharded replica."""
         if site.size > 1:
-            apply(self.settle(site.gather(self.digests()), site.rank, site.gather))
+            gather = lambda own: site.gather(own, "buffers")
+            apply(self.settle(gather(self.digests()), site.rank, gather))
 
     def settle(self, digests: Sequence[bytes], rank: int, gather: Gather) -> Settled:
         """The buffers that differ between ranks, with their new values, given the ``digests`` of

@@ -21,5 +21,5 @@ SURVIVOR_DEADLINES = 3
 LIGHTHOUSE, HEARTBEAT = 10.0, 5.0
 
 # A rank that waits for a rank of its site waits this many deadlines: that rank may wait for another
-# site.
+# site. In a round, ranks wait for other sites first.
 WAITING_DEADLINES = 2

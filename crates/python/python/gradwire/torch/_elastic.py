@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import time
 import warnings
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
@@ -136,7 +137,7 @@ class Elastic:
         self._attempt = _Attempt(self._group, self.rounds, self._replica.reducer.save(), change.clone())
         self._gathering.start()
         try:
-            with self._replica.site.agreed():
+            with self._replica.site.agreed(f"round {self.rounds}"):
                 number = self._replica.average(change)
                 settled = self._settled_buffers()
                 self._replica.reducer.gather(number, b"")
@@ -153,7 +154,7 @@ class Elastic:
         replica = self._replica
         if not replica.buffers.shared:
             return []
-        replica.buffers.settle_in(replica.site)
+        replica.buffers.make_equal_in(replica.site)
         gather = lambda own: self._gathering.gather(replica.reducer, own)
         return replica.buffers.settle(gather(replica.buffers.digests()), replica.reducer.rank, gather)
 
@@ -198,10 +199,26 @@ class Elastic:
         parameters."""
         self._leave()
         # All ranks of a site join, or none.
-        with self._replica.site.agreed():
-            groups = self._membership.connect(meeting)
-            state = self._state(meeting, groups[0])
+        with ExitStack() as undo:
+            with self._replica.site.agreed(f"group {meeting.group}"):
+                channel = self._adopt(meeting, record, latest, undo)
+            undo.pop_all()
+        self._channel, self._residuals, self._attempt = channel, None, None
+        before, self._names = self._names, meeting.names
+        self._group, self.rounds = meeting.group, latest.rounds
+        self._run = latest.run or meeting.group
+        self._groups = 1 + max(other.groups for other in meeting.records)
+        made = [(group, first) for group, first in latest.history if first < latest.rounds]
+        self._history = [*made, (meeting.group, latest.rounds)][-_REMEMBERED:]
+        self._report(before)
+
+    def _adopt(self, meeting: Meeting, record: Record, latest: Record, undo: ExitStack) -> Channel:
+        """Connects the group of a meeting, and continues from its parameters; returns the
+        connections, which ``undo`` closes."""
+        groups = self._membership.connect(meeting)
+        state = self._state(meeting, groups[0])
         channel = Channel(groups)
+        undo.callback(channel.close)
         self._replica.connect(channel)
         # If the message counts, its residual stays. Otherwise the message is taken back.
         taken_back = None if latest.contains(record.attempt) else self._attempt
@@ -212,14 +229,7 @@ class Elastic:
             ahead = taken_back.change if taken_back is not None else None
             self._replica.adopt(state["replica"], ahead, new=not record.run)
             self._lost = state["lost"]
-        self._channel, self._residuals, self._attempt = channel, None, None
-        before, self._names = self._names, meeting.names
-        self._group, self.rounds = meeting.group, latest.rounds
-        self._run = latest.run or meeting.group
-        self._groups = 1 + max(other.groups for other in meeting.records)
-        made = [(group, first) for group, first in latest.history if first < latest.rounds]
-        self._history = [*made, (meeting.group, latest.rounds)][-_REMEMBERED:]
-        self._report(before)
+        return channel
 
     def _state(self, meeting: Meeting, group: Any) -> Optional[Dict[str, Any]]:
         """The state of the reference, on workers that have other parameters."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from contextlib import ExitStack
-from functools import partial
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 import torch
@@ -12,6 +11,7 @@ from torch.distributed.algorithms.join import Joinable
 
 from .. import _core
 from . import _local_optimizer, _site
+from ._attaching import Attaching
 from ._channel import connect, release
 from ._copyable import broadcast
 from ._deadlines import SURVIVOR_DEADLINES
@@ -19,7 +19,8 @@ from ._elastic import Elastic
 from ._exchanging import Exchanging
 from ._forms import check_same, fingerprint
 from ._fragments import strided
-from ._joining import Joining, Shadow
+from ._join_interface import JoinInterface
+from ._joining import Joining
 from ._local_checks import check_local_optimizer, check_model
 from ._local_options import LocalOptions, refuse_scaler
 from ._local_states import LocalStates
@@ -40,7 +41,7 @@ from ._traffic import Plain, warn_of_more
 from ._two_levels import Levels, Request, TwoLevels, connect as connect_levels
 
 
-class LocalSteps(Exchanging, OptimizerProxy):
+class LocalSteps(Exchanging, Attaching, JoinInterface, OptimizerProxy):
     """An optimizer for local training whose workers exchange weight updates every ``every`` steps.
 
     Use it instead of the optimizer, with a plain model (not DistributedDataParallel)::
@@ -133,7 +134,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
             ``"auto"``
         seed: the seed of all random draws, from 0. Default: 0
         deadline: the longest wait for another rank, in seconds, above 0, at most 86,400. Default:
-            300.0
+            300.0. Ranks of a site wait twice as long for each other, with ``lighthouse`` four times
         raw_vectors: send tensors of one dimension uncompressed unless a rule matches them. Default:
             ``True``
         raw_below: the same for tensors with fewer elements than this. Default: 256
@@ -217,9 +218,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
         self._optimizer = optimizer
         self._stepping = Stepping()
         self._elastic: Optional[Elastic] = None
-        # Removes the hooks of ``attach``. Wrappers of frameworks share the list.
         self._attached: List[ExitStack] = []
-        # The number of parameters of the local optimizer.
         self._parameters = len(_local_optimizer.parameters(optimizer))
         self._replica = Replica(model, strided(named, options.fragments), optimizer, options, site)
         self._joining = Joining(named[0][1].device, process_group)
@@ -242,7 +241,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
         replica.site.connect(seconds_of(options.deadline))
         groups: Sequence[Any]
         try:
-            with replica.site.agreed():
+            with replica.site.agreed("LocalSteps"):
                 if process_group is not None:
                     replica.site.check_places(process_group)
                 if options.nodes is None:
@@ -306,51 +305,6 @@ class LocalSteps(Exchanging, OptimizerProxy):
         self._advance()
         return loss
 
-    def attach(self) -> ExitStack:
-        """In a ``with`` block, rounds follow ``step`` of the local optimizer instead of ``step`` of
-        this object.
-
-        Schedulers, frameworks and ``get_optimizer_state_dict`` then work with the user's
-        optimizer::
-
-            with steps.attach():
-                for x, y in batches:
-                    ...
-                    optimizer.step()
-
-        Without a ``with`` block, this ends with ``close()`` of the returned object, or of
-        ``LocalSteps``. Do not attach with a ``GradScaler``: the steps that it skips would not be
-        counted. Pass it this object instead. Steps that ``get_optimizer_state_dict`` takes to
-        create the state of an optimizer do not count.
-        """
-        optimizer = _local_optimizer.with_hooks(self._optimizer)
-        if self._attached or optimizer is None:
-            reason = "is attached already" if self._attached else "has no hooks for its steps"
-            raise _core.ConfigError(f"attach(): the local optimizer {reason}; call step() of LocalSteps, or attach once")
-        with ExitStack() as stack:
-            stack.callback(self._detach)
-            for register, follow in (
-                (optimizer.register_step_pre_hook, partial(self._begin, local=True)),
-                (optimizer.register_step_post_hook, self._advance),
-            ):
-                stack.callback(register(_local_optimizer.counting(follow)).remove)
-            self._attached.append(stack.pop_all())
-        return self._attached[0]
-
-    def _detach(self) -> None:
-        """Forgets the hooks of ``attach``, and a local step that an exception has ended."""
-        self._attached.clear()
-        self._stepping.abandon_local()
-
-    def _begin(self, local: bool = False) -> None:
-        """Begins a local step; see ``Stepping.begin`` for ``local``."""
-        if len(_local_optimizer.parameters(self._optimizer)) != self._parameters:
-            raise _core.ConfigError(
-                "the local optimizer has other parameters than when LocalSteps was created, and rounds would not average all of them; "
-                "create LocalSteps again"
-            )
-        self._stepping.begin(local)
-
     @without_gradients
     def _advance(self) -> None:
         """Counts a local step, and exchanges updates if a round is due."""
@@ -396,7 +350,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
 
     def stats(self) -> Dict[str, Any]:
         """The cost of the last round, as in ``Hook.stats``, and ``wait_seconds``, the time that
-        training waited for it.
+        training waited for it. It does not count what the ranks of a site send each other.
 
         With ``lighthouse`` there is no ``wait_seconds``, but ``workers``, the number of workers.
         ``lost_workers`` and ``joined_workers`` count the workers that were lost or have joined
@@ -405,41 +359,6 @@ class LocalSteps(Exchanging, OptimizerProxy):
         if self._elastic is not None:
             return self._elastic.stats()
         return {**self._rounds.gathering.add_to(self._replica.reducer.stats()), "wait_seconds": self._rounds.waited}
-
-    def join_hook(self, **kwargs: Any) -> Shadow:
-        """The hook that ``torch.distributed.algorithms.Join`` calls for a rank without further
-        batches.
-
-        Raises ``ConfigError`` with ``lighthouse``, and for compressors that average by votes.
-        """
-        if self._elastic is not None:
-            raise _core.ConfigError(
-                "with lighthouse, workers may leave at any time, so Join is not needed; call close() on a worker without further batches"
-            )
-        if self._replica.reducer.votes:
-            raise _core.ConfigError(
-                f"'{self._spec}' averages by votes, and under Join the zeros of a rank without further batches would vote; use another compressor, "
-                "such as efsignsgd"
-            )
-        return Shadow(self._rounds, self._joining)
-
-    @property
-    def join_device(self) -> torch.device:
-        """The device of the tensors that ``Join`` exchanges."""
-        return self._joining.join_device
-
-    @property
-    def join_process_group(self) -> Any:
-        """The process group that ``Join`` uses."""
-        return self._joining.join_process_group
-
-    @property
-    def _join_config(self) -> Any:
-        return self._joining._join_config
-
-    @_join_config.setter
-    def _join_config(self, config: Any) -> None:
-        self._joining.configure(config)
 
     @without_gradients
     def state_dict(self, *, all_ranks: bool = False) -> State:

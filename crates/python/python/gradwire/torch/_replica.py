@@ -68,6 +68,11 @@ class Replica:
         return [own_part(parameter) for parameter in self.trained]
 
     @property
+    def clips(self) -> bool:
+        """Whether changes are scaled down to the median norm."""
+        return self._options.median_clip
+
+    @property
     def fragments(self) -> int:
         """The number of fragments."""
         return len(self.places)
@@ -185,7 +190,7 @@ class Replica:
 
     def _clip(self, change: torch.Tensor, number: int) -> None:
         """Scales ``change`` down to the median of all ranks' norms, if it is longer."""
-        norm = self.site.norm(change)
+        norm = self.site.norm(change, f"the norm of round {number}")
         norms = [struct.unpack("<d", one)[0] for one in self.reducer.gather(number, struct.pack("<d", norm))]
         limit = statistics.median(norms)
         if norm > limit:
@@ -285,7 +290,7 @@ class Replica:
             for (_, parameter), values in zip(self._frozen, packed["frozen"]):
                 write(own_part(parameter), values)
             if packed["optimizer"] is not None:
-                self.optimizer.load_state_dict(unpack_optimizer([packed["optimizer"]], *self.of_optimizer()))
+                self.optimizer.load_state_dict(unpack_optimizer([packed["optimizer"]], *self.of_optimizer(), moves=False))
 
     def sent(self, fragment: int = 0) -> Sent:
         """The positions whose momentum is set to zero when the fragment's last message is

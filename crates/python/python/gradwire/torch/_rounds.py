@@ -131,7 +131,7 @@ class Rounds:
             if self._pending is not None:
                 self._finish()
             self.gathering.start()
-            self._carry_out(partial(self._agree, None))
+            self._carry_out(self._follow)
 
     def finish_together(self) -> None:
         """Exchanges all fragments after the last step of all ranks, which have taken part in each
@@ -153,9 +153,31 @@ class Rounds:
     def _plan(self, plan: Plan) -> Plan:
         """The common plan of all ranks, given this rank's."""
         self._joining.notify()
+        self._meet_other_sites(plan)
         if plan.delayed and not self._joining.active and not self._compares(plan):
             return plan
         return self._agree(plan)
+
+    def _follow(self) -> Plan:
+        """The common plan of the other ranks."""
+        self._meet_other_sites(None)
+        return self._agree(None)
+
+    def _meet_other_sites(self, plan: Optional[Plan]) -> None:
+        """Waits for the ranks with the same shard, if this round makes ranks of a site wait for
+        each other before they send their changes. Otherwise the neighbours of a lost rank would
+        seem to other sites to be lost, too."""
+        replica = self._replica
+        if replica.site.size > 1 and (replica.clips or self._compares(plan)):
+            self.gathering.gather(replica.reducer, b"", self._announced_as)
+            # This rank may end now, and the others must have its message.
+            replica.reducer.wait()
+
+    @property
+    def _announced_as(self) -> int:
+        """The number of the message that announces an exchange. With a delay, a rank may begin an
+        exchange without announcing it. The error then has the steps of both."""
+        return 0 if self._delay == 0 or self._joining.active else self._replica.number
 
     def _compares(self, plan: Optional[Plan]) -> bool:
         """Whether ranks compare their buffers in this exchange. A rank that follows others does not
@@ -169,12 +191,9 @@ class Rounds:
         replica, buffers = self._replica, self._replica.buffers
         compares = self._compares(plan)
         if compares:
-            buffers.settle_in(replica.site)
+            buffers.make_equal_in(replica.site)
         own = _agreement.pack(plan, buffers.digests() if compares else b"")
-        # With a delay, a rank may begin an exchange without announcing it. The error then has the
-        # steps of both.
-        step = 0 if self._delay == 0 or self._joining.active else replica.number
-        told = self.gathering.gather(replica.reducer, own, step)
+        told = self.gathering.gather(replica.reducer, own, self._announced_as)
         with self._told():
             plans, digests = _agreement.unpack(told)
             plan = _agreement.common(plans, replica.reducer.rank)
@@ -199,7 +218,7 @@ class Rounds:
         """Makes the common plan of all ranks, and exchanges what it says. Parameters change after
         all ranks of this site have the means."""
         replica = self._replica
-        with replica.site.agreed():
+        with replica.site.agreed(f"round {replica.round}"):
             plan = make_plan()
             replica.step = plan.step
             with self._told():
@@ -217,7 +236,7 @@ class Rounds:
     def _finish(self) -> None:
         pending, self._pending = self._pending, None
         assert pending is not None
-        with self._replica.site.agreed():
+        with self._replica.site.agreed(f"the mean of round {pending.number}"):
             self._wait()
         self._replica.apply(pending.change, pending.number, pending.fragment, self._alpha, pending.sent)
 

@@ -10,8 +10,8 @@ import torch
 from .. import _core
 from ._tensors import own_part
 
-# A part of a saved tensor: the place of its first element in the whole one, and its values.
-Piece = Dict[str, Any]
+# Some rows of a saved tensor: the place of their first element in the whole one, and their values.
+SavedRows = Dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,18 @@ class Rows:
         return slice(self.first * row, self.end * row)
 
 
-def piece(values: torch.Tensor, rows: Rows) -> Piece:
+def saved_rows(values: torch.Tensor, rows: Rows) -> SavedRows:
     """This rank's rows of a tensor, in the form in which they are saved."""
     start = rows.elements.start // (2 if values.is_complex() else 1)
     return {"start": start, "values": values.detach().reshape(-1)}
 
 
-def cut(pieces: Sequence[Piece], rows: Rows, like: torch.Tensor, name: str) -> torch.Tensor:
-    """These rows of a tensor, from the pieces that the ranks of a site have saved, in the shape of
+def cut(saved: Sequence[SavedRows], rows: Rows, like: torch.Tensor, name: str) -> torch.Tensor:
+    """These rows of a tensor, from those that the ranks of a site have saved, in the shape of
     ``like``. Raises ``StateError`` if a row is missing."""
     start = rows.elements.start // (2 if like.is_complex() else 1)
     at, end, found = start, start + like.numel(), []
-    for one in sorted(pieces, key=lambda one: (one["start"], one["values"].numel())):
+    for one in sorted(saved, key=lambda one: (one["start"], one["values"].numel())):
         first, values = one["start"], one["values"].reshape(-1)
         if first <= at < first + values.numel() and at < end:
             found.append(values[at - first : end - first])
@@ -72,7 +72,7 @@ def cut(pieces: Sequence[Piece], rows: Rows, like: torch.Tensor, name: str) -> t
 
 
 def pack_optimizer(packed: Mapping[str, Any], parameters: Sequence[torch.Tensor], rows: Sequence[Optional[Rows]]) -> Dict[str, Any]:
-    """The state of an optimizer with pieces instead of tensors of the size of a shard.
+    """The state of an optimizer with ``SavedRows`` instead of tensors of the size of a shard.
 
     ``rows`` are those of each of its ``parameters``.
     """
@@ -80,7 +80,7 @@ def pack_optimizer(packed: Mapping[str, Any], parameters: Sequence[torch.Tensor]
     for index, entries in packed["state"].items():
         own, where = own_part(parameters[index]), rows[index]
         state[index] = {
-            key: piece(own_part(value), where) if where is not None and _has_rows(value, own) else own_part(value)
+            key: saved_rows(own_part(value), where) if where is not None and _has_rows(value, own) else own_part(value)
             for key, value in entries.items()
         }
     return {**packed, "state": state}
@@ -91,10 +91,10 @@ def _has_rows(value: Any, own: torch.Tensor) -> bool:
 
 
 def unpack_optimizer(
-    site: Sequence[Mapping[str, Any]], parameters: Sequence[torch.Tensor], rows: Sequence[Optional[Rows]]
+    site: Sequence[Mapping[str, Any]], parameters: Sequence[torch.Tensor], rows: Sequence[Optional[Rows]], moves: bool
 ) -> Dict[str, Any]:
     """The state of an optimizer of this rank, from those that ``pack_optimizer`` made of the ranks
-    of a site."""
+    of a site. ``moves``: this rank has other rows than the rank that saved the first state."""
     first = site[0]
     state: Dict[int, Dict[str, Any]] = {}
     for index, entries in first["state"].items():
@@ -102,9 +102,9 @@ def unpack_optimizer(
         state[index] = {}
         for key, value in entries.items():
             if isinstance(value, dict) and where is not None:
-                pieces = [one["state"][index][key] for one in site]
-                value = _like(cut(pieces, where, own_part(parameter), f"{key} of parameter {index}"), parameter)
-            elif torch.is_tensor(value) and value.numel() > 1 and len(site) > 1:
+                saved = [one["state"][index][key] for one in site]
+                value = _like(cut(saved, where, own_part(parameter), f"{key} of parameter {index}"), parameter)
+            elif torch.is_tensor(value) and value.numel() > 1 and moves:
                 raise _core.StateError(
                     f"'{key}' of the optimizer has no rows, so it cannot move to another number of shards; use the saved number"
                 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 import weakref
 from contextlib import contextmanager, suppress
@@ -24,8 +25,10 @@ from ._rows import Rows
 from ._tensors import Named, own_part, plain, trainable
 
 _CALLER = "gradwire.torch.LocalSteps"
-# A rank of a site sends the others its values, or the kind and text of its error.
+# A rank of a site sends the others the purpose of a message and its values, or the kind and text of
+# its error.
 _VALUES, _ERROR = b"+", b"-"
+_END = b"\n"
 
 
 class Site:
@@ -58,24 +61,37 @@ class Site:
         """Refuses a process group of replicas in which the ranks of the site have other places."""
 
     def check_shards(self, reducer: _core.Reducer) -> None:
-        """Refuses replicas that have other shards than this rank."""
+        """Refuses ranks of a process group of replicas that hold different shards, or shards and
+        whole replicas."""
+        layouts = [json.loads(one) for one in reducer.gather(0, json.dumps(self.layout()).encode())]
+        # This rank may end now, and the others must have its layout.
+        reducer.wait()
+        first = layouts[0]
+        for site, layout in enumerate(layouts):
+            if layout != first:
+                raise _core.ConfigError(
+                    f"process_group has {_holds(layout)} in site {site}, but {_holds(first)} in site 0{_differing(first, layout)}; "
+                    "shard the model in the same way and over the same number of ranks in every site, and give process_group the ranks "
+                    "that hold the same shard"
+                )
 
     def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
         """Replaces tensors by those of the site's first rank."""
 
-    def gather(self, own: bytes) -> List[bytes]:
-        """The bytes of all ranks of the site, by rank."""
+    def gather(self, own: bytes, purpose: str) -> List[bytes]:
+        """The bytes of all ranks of the site, by rank. Raises ``MessageError`` on all if one of
+        them calls it for another ``purpose``."""
         return [own]
 
     @contextmanager
-    def agreed(self) -> Iterator[None]:
+    def agreed(self, purpose: str) -> Iterator[None]:
         """A block that fails on all ranks of the site if it fails on one of them. A rank leaves it
-        when all are at its end."""
+        when all are at its end, with the same ``purpose``."""
         yield
 
-    def norm(self, part: torch.Tensor) -> float:
-        """The norm of a vector of which each rank of the site has a part."""
-        return float(part.norm().item())
+    def norm(self, rows: torch.Tensor, purpose: str) -> float:
+        """The norm of a vector of which each rank of the site has some rows."""
+        return float(rows.norm().item())
 
     def hurry(self) -> None:
         """Makes ``close`` wait only a moment."""
@@ -99,6 +115,8 @@ class ShardedSite(Site):
         self.rank, self.size = self._group.rank(), self._group.size()
         self._ranks: List[int] = dist.get_process_group_ranks(self._group)
         self._rows: Dict[int, Rows] = {}
+        # The ranks that hold the same shard, by site.
+        self._same_shard: List[int] = []
         # The error that ended the connections.
         self._broken: Optional[Exception] = None
         self._names: Dict[int, str] = {id(one): plain(name) for name, one in model.named_parameters()}
@@ -130,34 +148,26 @@ class ShardedSite(Site):
         self._release.atexit = False
 
     def check_places(self, group: Any) -> None:
-        places = [json.loads(one) for one in self.gather(json.dumps([group.rank(), group.size()]).encode())]
+        own = json.dumps([group.rank(), group.size()]).encode()
+        places = [json.loads(one) for one in self.gather(own, "process groups")]
         if len(set(map(tuple, places))) > 1:
-            named = "; ".join(f"rank {rank} is {at} of {size}" for rank, (at, size) in zip(self._ranks, places))
+            named = "; ".join(f"rank {rank} is number {at} of {size} in its group" for rank, (at, size) in zip(self._ranks, places))
             raise _core.ConfigError(
-                f"the ranks of this site have different places in process_group: {named}; give each rank the ranks that hold the same "
-                "shard in all sites, in the order of the sites, such as mesh['sites']"
+                f"the ranks of this site, counted from 0, have different places in process_group: {named}; give each rank the ranks that "
+                "hold the same shard in all sites, in the order of the sites, such as mesh['sites']"
             )
-
-    def check_shards(self, reducer: _core.Reducer) -> None:
-        packed = json.dumps(self.layout()).encode()
-        ranks: List[Tuple[int, int, Any]] = [json.loads(one) for one in reducer.gather(0, packed)]
-        # This rank may end now, and the others must have its shards.
-        reducer.wait()
-        for site, (rank, size, rows) in enumerate(ranks):
-            differing = [name for name, one in rows.items() if one != ranks[0][2].get(name)]
-            if (rank, size) != tuple(ranks[0][:2]) or differing:
-                where = f", and other rows of '{differing[0]}'" if differing else ""
-                raise _core.ConfigError(
-                    f"rank {site} of process_group holds shard {rank} of {size}, but rank 0 shard {ranks[0][0]} of {ranks[0][1]}{where}; "
-                    "shard the model in the same way and over the same number of ranks in every site, and give process_group the ranks "
-                    "that hold the same shard"
-                )
+        self._same_shard = dist.get_process_group_ranks(group)
 
     def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
         broadcast(self._groups, tensors)
 
-    def gather(self, own: bytes) -> List[bytes]:
-        return self._exchange(_VALUES + own)
+    def gather(self, own: bytes, purpose: str) -> List[bytes]:
+        told = [one.partition(_END) for one in self._exchange(_VALUES + purpose.encode() + _END + own)]
+        purposes = [one[0][1:].decode() for one in told]
+        if len(set(purposes)) > 1:
+            named = "; ".join(f"rank {rank} is at '{one}'" for rank, one in zip(self._ranks, purposes))
+            raise _of_site(_core.MessageError(f"the ranks of this site are out of step: {named}; end the run on all of them"))
+        return [values for _, _, values in told]
 
     def _exchange(self, message: bytes) -> List[bytes]:
         try:
@@ -166,29 +176,43 @@ class ShardedSite(Site):
             self._reducer.wait()
         except _core.GradwireError as error:
             if self._broken is None:
-                self._broken = type(error)(f"among the ranks {self._ranks}, which share this model: {error}")
+                text = _renumbered(str(error), [f"{rank} (shard {shard} of this site)" for shard, rank in enumerate(self._ranks)])
+                self._broken = _of_site(type(error)(text))
             # The error of later calls would not tell the cause.
             raise self._broken from error
         for rank, one in zip(self._ranks, told):
             if one.startswith(_ERROR):
                 raise _failed(rank, one)
-        return [one[1:] for one in told]
+        return told
 
     @contextmanager
-    def agreed(self) -> Iterator[None]:
+    def agreed(self, purpose: str) -> Iterator[None]:
         try:
             yield
-            self.gather(b"")
+            self.gather(b"", purpose)
         except Exception as error:
-            if not getattr(error, "is_known_in_site", False):
-                # If the connections of the site are broken, the others notice it.
-                with suppress(_core.GradwireError):
-                    self._exchange(_ERROR + json.dumps([type(error).__name__, str(error)]).encode())
-            raise
+            # All ranks of the site have the errors of their messages.
+            if getattr(error, "is_of_site", False):
+                raise
+            located = self._located(error)
+            # If the connections of the site are broken, the others notice it.
+            with suppress(_core.GradwireError):
+                self._exchange(_ERROR + json.dumps([type(located).__name__, str(located)]).encode())
+            if located is error:
+                raise
+            raise located from error
 
-    def norm(self, part: torch.Tensor) -> float:
-        square = float(part.norm().item()) ** 2
-        return math.sqrt(sum(struct.unpack("<d", one)[0] for one in self.gather(struct.pack("<d", square))))
+    def _located(self, error: Exception) -> Exception:
+        """An error of the exchange with other sites, with the rank of the job, the site and the
+        shard in place of a number in ``process_group``."""
+        if not isinstance(error, _core.GradwireError) or not self._same_shard:
+            return error
+        names = [f"{rank} (site {site}, shard {self.rank})" for site, rank in enumerate(self._same_shard)]
+        return type(error)(_renumbered(str(error), names))
+
+    def norm(self, rows: torch.Tensor, purpose: str) -> float:
+        square = float(rows.norm().item()) ** 2
+        return math.sqrt(sum(struct.unpack("<d", one)[0] for one in self.gather(struct.pack("<d", square), purpose)))
 
     def hurry(self) -> None:
         self._reducer.hurry()
@@ -206,8 +230,31 @@ def _failed(rank: int, message: bytes) -> Exception:
     of_gradwire = isinstance(known, type) and issubclass(known, _core.GradwireError)
     made: Any = known if of_gradwire else _core.PeerLostError
     error: Exception = made(f"rank {rank}, which has another shard of this model, failed: {'' if of_gradwire else kind + ': '}{text}")
-    error.is_known_in_site = True  # type: ignore[attr-defined]
+    return _of_site(error)
+
+
+def _of_site(error: Exception) -> Exception:
+    """Marks an error that the ranks of a site get from their own messages, so no rank tells it to
+    the others."""
+    error.is_of_site = True  # type: ignore[attr-defined]
     return error
+
+
+def _renumbered(text: str, names: Sequence[str]) -> str:
+    """The text of an error with the names of ranks for their numbers in a process group."""
+    return re.sub(r"\brank (\d+)", lambda found: f"rank {names[int(found[1])]}" if int(found[1]) < len(names) else found[0], text)
+
+
+def _holds(layout: Any) -> str:
+    return "a model without shards" if layout is None else f"shard {layout[0]} of {layout[1]}"
+
+
+def _differing(one: Any, other: Any) -> str:
+    """Names a parameter of which two layouts have different rows."""
+    if one is None or other is None:
+        return ""
+    names = [name for name, rows in other[2].items() if rows != one[2].get(name)]
+    return f", and other rows of '{names[0]}'" if names else ""
 
 
 def group_of(process_group: Optional[Any]) -> Optional[Any]:

@@ -25,21 +25,21 @@ class SiteMembership(OfOneProcess):
         self._site = site
         self._first: Optional[Membership] = None
         self.longest = SURVIVOR_DEADLINES * deadline
-        with site.agreed():
+        with site.agreed("the lighthouse"):
             if site.rank == 0:
                 self._first = Membership(lighthouse, least, deadline)
             self._store = self._first.store if self._first is not None else Store(lighthouse, deadline)
-        self.name = site.gather(self._first.name.encode() if self._first is not None else b"")[0].decode()
-        self._stores = [one.decode() for one in site.gather(self._store.address.encode())]
+        self.name = site.gather(self._first.name.encode() if self._first is not None else b"", "the name of the site")[0].decode()
+        self._stores = [one.decode() for one in site.gather(self._store.address.encode(), "stores")]
 
     def meet(self, record: Record) -> Meeting:
         """As ``Membership.meet``, on all ranks of the site."""
         meeting: Optional[Meeting] = None
         try:
-            with self._site.agreed():
+            with self._site.agreed("a meeting"):
                 if self._first is not None:
                     meeting = self._first.meet(replace(record, stores=self._stores))
-            told = self._site.gather(json.dumps(meeting and asdict(meeting)).encode())[0]
+            told = self._site.gather(json.dumps(meeting and asdict(meeting)).encode(), "the result of a meeting")[0]
         except BaseException:
             # Without a heartbeat, other sites do not wait for this one.
             self.close()

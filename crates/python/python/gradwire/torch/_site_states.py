@@ -14,7 +14,7 @@ from ._elastic import Elastic
 from ._outer import check_saved
 from ._replica import Replica, Sent
 from ._rounds import Pending, Rounds
-from ._rows import Rows, cut, pack_optimizer, piece, unpack_optimizer
+from ._rows import Rows, cut, pack_optimizer, saved_rows, unpack_optimizer
 from ._states import State
 
 # The entries that only the state of a sharded replica has.
@@ -55,11 +55,11 @@ class SiteStates:
         reducer, pending = replica.reducer, self._rounds.pack()
         if pending is not None:
             places = replica.places[pending["fragment"]]
-            pending["mean"] = self._pieces(pending["mean"], places)
+            pending["mean"] = self._saved_rows(pending["mean"], places)
         shard = {
             "place": self._place,
             "rows": self._ranges(),
-            "common": self._pieces(replica.common, slice(None)),
+            "common": self._saved_rows(replica.common, slice(None)),
             "outer": self._packed_outer(),
             "pending": pending,
             "optimizer": pack_optimizer(replica.optimizer.state_dict(), *self._replica.of_optimizer()),
@@ -83,14 +83,14 @@ class SiteStates:
         """The whole shape and the rows of each parameter."""
         return {name: [*rows.shape, rows.first, rows.end] for name, rows in zip(self._replica.names, self._rows)}
 
-    def _pieces(self, flat: torch.Tensor, places: slice) -> Dict[str, Any]:
+    def _saved_rows(self, flat: torch.Tensor, places: slice) -> Dict[str, Any]:
         """The rows of some parameters, from their concatenated values."""
         sizes = [rows.elements.stop - rows.elements.start for rows in self._rows[places]]
-        parts = flat.detach().cpu().split(sizes)
-        return {name: piece(part, rows) for name, part, rows in zip(self._replica.names[places], parts, self._rows[places])}
+        values = flat.detach().cpu().split(sizes)
+        return {name: saved_rows(own, rows) for name, own, rows in zip(self._replica.names[places], values, self._rows[places])}
 
     def _joined(self, site: Sequence[Mapping[str, Any]], places: slice) -> torch.Tensor:
-        """The rows of some parameters, concatenated, from pieces that the ranks of a site saved."""
+        """The rows of some parameters, concatenated, from those that the ranks of a site saved."""
         found = []
         for name, rows in zip(self._replica.names[places], self._rows[places]):
             like = torch.empty(rows.elements.stop - rows.elements.start, device="meta")
@@ -109,7 +109,7 @@ class SiteStates:
         replica, before = self._replica, self._replica.reducer.save()
         place = lambda one: f"step {one.step} and round {one.round}"
         try:
-            with replica.site.agreed():
+            with replica.site.agreed("load_state_dict"):
                 loaded = _states.together(replica.reducer, replica.reducer, partial(self._read_and_load, given), place)
         except _core.GradwireError:
             replica.reducer.load([before])
@@ -129,8 +129,8 @@ class SiteStates:
                 if "shard" not in state:
                     raise _core.StateError("the state was saved with a plain model; load it before fully_shard, or begin without it")
                 _saved.need(state, _ENTRIES)
-            loaded, parts = self._read(states)
-            self._replica.reducer.load(parts)
+            loaded, exchange = self._read(states)
+            self._replica.reducer.load(exchange)
         return loaded
 
     def _read(self, states: Sequence[State]) -> Tuple[_Loaded, List[bytes]]:
@@ -192,16 +192,17 @@ class SiteStates:
     def _loaded(self, first: State, site: Sequence[Mapping[str, Any]], sent: Sent) -> _Loaded:
         replica = self._replica
         self._check_shapes(site[0]["rows"])
+        moves = len(site) > 1 or site[0]["rows"] != self._ranges()
         outer, pending = site[0]["outer"], site[0]["pending"]
         check_saved(outer, replica.outer)
         if outer is not None:
-            parts = [one["outer"]["state"] for one in site]
-            outer = {**outer, "state": unpack_optimizer(parts, replica.common_parts, self._rows)}
+            saved = [one["outer"]["state"] for one in site]
+            outer = {**outer, "state": unpack_optimizer(saved, replica.common_parts, self._rows, moves)}
         if pending is not None:
             mean = self._joined([one["pending"]["mean"] for one in site], replica.places[pending["fragment"]])
             pending = {**pending, "mean": mean}
         parameters, rows = replica.of_optimizer()
         _local_optimizer.check_groups(site[0]["optimizer"], replica.optimizer)
-        optimizer = unpack_optimizer([one["optimizer"] for one in site], parameters, rows)
+        optimizer = unpack_optimizer([one["optimizer"] for one in site], parameters, rows, moves)
         common = self._joined([one["common"] for one in site], slice(None))
         return _Loaded(first["step"], first["round"], common, outer, optimizer, Rounds.unpack(pending, sent))
