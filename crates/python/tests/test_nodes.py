@@ -41,7 +41,7 @@ def gradients(rank, step):
 
 def given(compressor, **options):
     """The model with the hook. Its buckets have one parameter or two."""
-    model = DistributedDataParallel(Given(), bucket_cap_mb=0.001)
+    model = DistributedDataParallel(Given(), bucket_cap_mb=0.0001)
     return model, gradwire.torch.register(model, compressor, **options)
 
 
@@ -137,7 +137,7 @@ def test_averages_are_those_of_columns_of_slices(count, local, specs):
 def in_turn(rank, size, cases):
     found = []
     for dtype, options in cases:
-        model = DistributedDataParallel(Given().to(dtype), bucket_cap_mb=0.001)
+        model = DistributedDataParallel(Given().to(dtype), bucket_cap_mb=0.0001)
         handle = gradwire.torch.register(model, nodes=2, **options)
         of_rank = lambda step: {name: one.to(dtype) for name, one in gradients(rank, step).items()}
         found.append([averages(model, of_rank(step)) for step in range(2)])
@@ -270,7 +270,7 @@ def test_a_value_that_is_not_finite_fails_or_skips_the_step_on_all_ranks():
     for rank, result in enumerate(outcomes(4, with_nan, False)):
         assert result[1] == "NonFiniteError" and "'big'" in result[2] and "rank 2" in result[2], result
     # A small tensor is whole, so some ranks own nothing in its bucket.
-    for local, poisoned in ((2, "big"), (2, "tiny"), (3, "tiny")):
+    for local, poisoned in ((2, "big"), (2, "bias"), (3, "bias")):
         oracle = steps_without(1, local)
         for rank, found in enumerate(ranks(2 * local, with_nan, True, poisoned)):
             for name, mean in found.items():
@@ -279,9 +279,9 @@ def test_a_value_that_is_not_finite_fails_or_skips_the_step_on_all_ranks():
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
 def test_on_a_device_a_value_that_is_not_finite_is_found_on_all_ranks():
-    for rank, result in enumerate(outcomes(4, with_nan, False, "tiny", "int8", "gpu")):
-        assert result[1] == "NonFiniteError" and "'tiny'" in result[2] and "rank 2 (node 1, local rank 0)" in result[2], result
-    for found in ranks(4, with_nan, True, "tiny", "int8", "gpu"):
+    for rank, result in enumerate(outcomes(4, with_nan, False, "bias", "int8", "gpu")):
+        assert result[1] == "NonFiniteError" and "'bias'" in result[2] and "rank 2 (node 1, local rank 0)" in result[2], result
+    for found in ranks(4, with_nan, True, "bias", "int8", "gpu"):
         assert all(mean.isfinite().all() for mean in found.values())
 
 
