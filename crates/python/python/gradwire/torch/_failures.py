@@ -7,11 +7,13 @@ import re
 from contextlib import contextmanager
 from threading import Condition
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from uuid import uuid4
 
 import torch
 
 from .. import _core
 from ._nodes import Nodes
+from ._noticeboard import first_report
 
 # The number of a rank in an error, unless its node follows.
 _RANK = re.compile(r"\brank (\d+)\b(?! \(node)")
@@ -49,6 +51,9 @@ class Failures:
         """``control`` connects all ranks, which are ``ranks`` of the job. ``skips``: a value that is
         not finite is no error."""
         self._control, self._nodes, self._ranks, self._skips = control, nodes, ranks, skips
+        # A name of this exchange that no other of the job has.
+        self._key: str = control.gather(0, uuid4().hex.encode())[0].decode()
+        control.wait()
         self._node, self._local_rank = nodes.node_of(control.rank), nodes.local_rank_of(control.rank)
         self._first: Optional[Exception] = None
         # Whether the collectives of the node have failed. Others would wait for the deadline, too.
@@ -153,15 +158,24 @@ class Failures:
             reports: List[Tuple[str, str]] = [json.loads(one) for one in self._control.gather(0, report)]
             self._control.wait()
         except _core.GradwireError as lost:
-            return _renamed(lost, self._control.size, self._named)
+            found = _renamed(lost, self._control.size, self._named)
+            # Ranks that noticed the loss earlier may have ended, and seem to be lost, too.
+            kind, text = json.loads(first_report(self._key, json.dumps([type(found).__name__, str(found)])))
+            return found if text == str(found) else _error(kind, text)
         # A rank whose own gradient is not finite knows its name; its neighbours do not.
         for primary in (lambda kind, text: "the gradient of" in text, lambda kind, text: kind not in _SECONDARY):
             for rank, (kind, text) in enumerate(reports):
                 if primary(kind, text):
                     # Errors of values that are not finite name their rank.
                     where = "" if kind == "NonFiniteError" else f"on {self._named(rank)}: "
-                    return own if rank == self._control.rank else getattr(_core, kind, _core.GradwireError)(where + text)
+                    return own if rank == self._control.rank else _error(kind, where + text)
         return own
+
+
+def _error(kind: str, text: str) -> Exception:
+    """An error of another rank."""
+    error: Exception = getattr(_core, kind, _core.GradwireError)(text)
+    return error
 
 
 def _renamed(error: Exception, size: int, named: Callable[[int], str]) -> Exception:
