@@ -319,7 +319,7 @@ fn a_scale_of_nan_skips_the_step_even_without_elements() {
     for model in skipping() {
         ranks(vec![model.clone(); 2], |rank, reducer| {
             let before = reducer.save();
-            let group = reducer.group_of::<&str>(&[]).unwrap();
+            let group = reducer.group_of(&[""; 0]).unwrap();
             let scale = if rank == 1 { f32::NAN } else { 1.0 };
             let outcome = reducer.average_scaled(group, 0, &mut [], scale).unwrap();
             assert!(outcome == Outcome::Skipped && before == reducer.save());
