@@ -14,6 +14,9 @@ fuzz_target!(|input: &[u8]| {
     let Some((&[x, y], values)) = words.split_first_chunk() else { return };
     let [offset, more] = [shape % 16, shape / 16].map(usize::from);
     let numbers = [x, y].map(f32::from_bits);
-    let case = kernels().cycle().nth(usize::from(kernel)).expect("there are kernels");
-    check(case, &Input::new(values, values.len() + more, offset, numbers));
+    let cases: Vec<_> = kernels().collect();
+    check(
+        cases[usize::from(kernel) % cases.len()],
+        &Input::new(values, values.len() + more, offset, numbers),
+    );
 });

@@ -110,12 +110,9 @@ impl ReducerHandle {
         }
         let (rank, size) = (channel.rank(), channel.size());
         let dtypes = tensors.iter().map(|(_, _, name)| dtype(name)).collect::<Result<_, _>>()?;
-        let mut tensors: Vec<_> =
+        let tensors =
             tensors.into_iter().map(|(name, shape, _)| Tensor::new(name, &shape)).collect();
-        if let Some(rows) = rows {
-            tensors =
-                tensors.iter().zip(rows).map(|(one, (first, end))| one.rows(first..end)).collect();
-        }
+        let tensors = rows_of(tensors, rows)?;
         let names = tensors.iter().map(|tensor| tensor.name().to_owned()).collect();
         let on_non_finite = if skip { OnNonFinite::Skip } else { OnNonFinite::Refuse };
         let config = ReducerConfig { exchange, policy, tensors, seed, on_non_finite };
@@ -406,6 +403,19 @@ impl ReducerHandle {
 
 fn kept_for(averages: bool) -> KeptFor {
     if averages { KeptFor::Averages } else { KeptFor::Gradients }
+}
+
+/// The tensors, or these rows of each of them.
+fn rows_of(tensors: Vec<Tensor>, rows: Option<Vec<(usize, usize)>>) -> PyResult<Vec<Tensor>> {
+    let Some(rows) = rows else { return Ok(tensors) };
+    let has = |tensor: &Tensor, (first, end): (usize, usize)| {
+        first <= end && tensor.shape().first().is_some_and(|&rows| end <= rows)
+    };
+    if rows.len() != tensors.len() || tensors.iter().zip(&rows).any(|(one, &rows)| !has(one, rows))
+    {
+        return Err(Failure::config("rows: a tensor does not have these rows").into());
+    }
+    Ok(tensors.iter().zip(rows).map(|(one, (first, end))| one.rows(first..end)).collect())
 }
 
 impl ReducerHandle {

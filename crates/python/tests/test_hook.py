@@ -66,8 +66,8 @@ def halves(rank, size, dtype, compressor, scaled):
     model, handle = build(compressor, dtype=dtype, small_buckets=False, **options)
     x, labels = data(rank, 0)
     loss = torch.nn.functional.cross_entropy(model(x.to(dtype)).float(), labels)
-    # So large that no gradient is subnormal: DistributedDataParallel halves gradients before it adds
-    # them.
+    # So large that no gradient is subnormal: DistributedDataParallel halves gradients before it
+    # adds them.
     (3000.0 * loss).backward()
     gradients = [parameter.grad for parameter in model.parameters()]
     if handle is None:

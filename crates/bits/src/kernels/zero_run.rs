@@ -149,19 +149,7 @@ fn encode_by_run(word: &[u8; 64], zeros: u64, pending: &mut usize, out: &mut Vec
 }
 
 cases![
-    ("encode_runs", |input, output| {
-        // Runs of zeros that cross words, among other bytes.
-        let digit = |at: usize| match input.word(at / 9 % (1 + at % 40)) % 3 {
-            0 => (input.word(at) % 243) as u8,
-            _ => zero_run::ZEROS,
-        };
-        let (mut encoder, mut coded) = (crate::zero_run::Encoder::default(), Vec::new());
-        for part in input.elements(2 * input.len, digit).chunks(input.len.max(1)) {
-            encoder.push(part, &mut coded);
-        }
-        encoder.finish(&mut coded);
-        output.bits(coded);
-    }),
+    ("encode_runs", coded_runs),
     ("above", |input, output| {
         let bytes = input.bytes();
         let naive = |word: &[u8; 64]| {
@@ -172,8 +160,7 @@ cases![
         let bits = words.iter().map(|word| above(word, 100));
         output.bits(bits.flat_map(|bits| [bits as u32, (bits >> 32) as u32]));
     }),
-    ("expanded_len", |input, output| output
-        .wide(crate::zero_run::decoded_len(&input.bytes()) as f64)),
+    ("expanded_len", |input, output| output.wide(decoded_len(&input.bytes()) as f64)),
 ];
 
 #[cfg(test)]

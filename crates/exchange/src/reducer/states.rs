@@ -255,7 +255,7 @@ mod tests {
     use gradwire::{Kept, Spec, Tensor};
 
     use super::*;
-    use crate::{OnNonFinite, Policy, ReducerConfig, in_process};
+    use crate::{KeptArray, KeptFor, OnNonFinite, Policy, ReducerConfig, in_process};
 
     fn reducer(transport: in_process::InProcess) -> Reducer {
         with_tensor(Tensor::new("t", &[1000]), transport)
@@ -304,6 +304,10 @@ mod tests {
         assert!(error.contains("two of them of rank 0"), "{error}");
     }
 
+    fn residual_of(name: &str) -> KeptArray<'_> {
+        KeptArray { name, kind: Kept::Residual, of: KeptFor::Gradients }
+    }
+
     #[test]
     fn rows_move_to_reducers_with_other_rows() {
         let whole = Tensor::new("t", &[20, 60]);
@@ -316,14 +320,12 @@ mod tests {
         for (rank, rows) in [(0, 0..13), (0, 13..20), (1, 0..13), (1, 13..20)] {
             let mut saving = reducer_of(whole.rows(rows.clone()), rank, 2);
             let values = (60 * rows.start..60 * rows.end).map(|at| (at + 5000 * rank) as f32);
-            saving
-                .set_array(whole.rows(rows).name(), Kept::Residual, Some(values.collect()))
-                .unwrap();
+            let tensor = whole.rows(rows);
+            saving.set_array(residual_of(tensor.name()), Some(values.collect())).unwrap();
             states.push(saving.save());
         }
-        let values = |reducer: &Reducer, name: &str| {
-            reducer.array(name, Kept::Residual).map(<[f32]>::to_vec)
-        };
+        let values =
+            |reducer: &Reducer, name: &str| reducer.array(residual_of(name)).map(<[f32]>::to_vec);
         let expected =
             |range: Range<usize>, of: fn(usize) -> f32| Some(range.map(of).collect::<Vec<_>>());
         // The same rows, on the same and on another number of sites.

@@ -403,7 +403,7 @@ fn a_state_of_arrays_that_were_set_equals_the_state_of_a_reducer_that_made_them(
     }
     ranks(models(), |rank, reducer| {
         let (saved, values) = &made[rank];
-        reducer.enter(1);
+        reducer.enter(1).unwrap();
         for (array, values) in arrays().zip(values) {
             reducer.set_array(array, values.clone()).unwrap();
         }

@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 use super::{Input, Output, Shifted};
 use crate::kernels::{Bins, Entry, RUN, Room, Transition, decode_states, encode_states};
 use crate::quarters::quarters_mut;
+pub(in crate::kernels) use crate::zero_run::decoded_len;
+use crate::zero_run::{Encoder, ZEROS};
 
 pub(in crate::kernels) fn bins(input: &Input) -> Bins {
     Bins { least: f64::from(input.x), width: f64::from(input.y), top: 63 }
@@ -115,4 +117,18 @@ pub(in crate::kernels) fn lookups<T, S: Copy + Default + Into<u32>>(
 /// Any tags of two bits for the elements, four to a byte.
 pub(in crate::kernels) fn tags(input: &Input) -> Shifted<u8> {
     input.elements(input.len.div_ceil(4), |at| (input.word(at) ^ input.word(at) >> 13) as u8)
+}
+
+/// Encodes runs of zeros that cross words, among other bytes.
+pub(in crate::kernels) fn coded_runs(input: &Input, output: &mut Output) {
+    let digit = |at: usize| match input.word(at / 9 % (1 + at % 40)) % 3 {
+        0 => (input.word(at) % 243) as u8,
+        _ => ZEROS,
+    };
+    let (mut encoder, mut coded) = (Encoder::default(), Vec::new());
+    for part in input.elements(2 * input.len, digit).chunks(input.len.max(1)) {
+        encoder.push(part, &mut coded);
+    }
+    encoder.finish(&mut coded);
+    output.bits(coded);
 }

@@ -1,13 +1,13 @@
 //! `mxfp4`: 4-bit floats in blocks of 32 with a power of two as their scale (OCP Microscaling).
 //!
-//! `scale = 2^(⌊log2 max|c|⌋ − 2)` in each block, limited to 2^−127 and above. `q` is the nearest to
-//! `c / scale` of 0, ±½, ±1, ±1½, ±2, ±3, ±4 and ±6 (E2M1; ties to the even mantissa), decoded as
-//! `scale·q`. Scales and decoded elements are exact in binary32. The tensor is cut in row-major
+//! `scale = 2^(⌊log2 max|c|⌋ − 2)` in each block, limited to 2^−127 and above. `q` is the nearest
+//! to `c / scale` of 0, ±½, ±1, ±1½, ±2, ±3, ±4 and ±6 (E2M1; ties to the even mantissa), decoded
+//! as `scale·q`. Scales and decoded elements are exact in binary32. The tensor is cut in row-major
 //! order, and the last block may be shorter.
 //!
-//! - **Message**: for each block the exponent of the scale plus 127 as a byte (E8M0), then the codes
-//!   of the elements, two to a byte, the first in the low half: 4.25·d bits. An odd last element
-//!   shares its byte with a 0.
+//! - **Message**: for each block the exponent of the scale plus 127 as a byte (E8M0), then the
+//!   codes of the elements, two to a byte, the first in the low half: 4.25·d bits. An odd last
+//!   element shares its byte with a 0.
 //! - **Error**: at most a quarter of the element from the scale on, and a quarter of the scale
 //!   below it. A largest element above 6 times the scale is cut by at most a quarter.
 //! - **Error feedback**: on.

@@ -6,16 +6,16 @@
 //! binary32; ties go to the even mantissa. The tensor is cut in row-major order, and the last block
 //! may be shorter.
 //!
-//! - **Message**: `t` as f32, then `s` of each block as a byte, then the codes of the elements, two
-//!   to a byte, the first in the low half: 4.5·d + 32 bits. An odd last element shares its byte with
-//!   a 0.
+//! - **Message**: `t` as f32, then `s` of each block as a byte, then the codes of the elements,
+//!   two to a byte, the first in the low half: 4.5·d + 32 bits. An odd last element shares its
+//!   byte with a 0.
 //! - **Error**: about a quarter of the element from `t·s` on, and a quarter of `t·s` below it.
 //! - **Error feedback**: on.
 //! - **Limits**: a block sends zeros if its largest element is at most 1/458752 of the tensor's,
 //!   because `s` is then 0, or if `1 / (t·s)` overflows (`t·s` below about 3·10⁻³⁹). Zeros
 //!   keep their sign.
-//! - **Deviations**: Transformer Engine offers a random Hadamard transform, blocks of two dimensions
-//!   and stochastic rounding for training; they are not here.
+//! - **Deviations**: Transformer Engine offers a random Hadamard transform, blocks of two
+//!   dimensions and stochastic rounding for training; they are not here.
 //! - **Cost**: 8 bytes per element for the maximum, 12 to quantize.
 //!
 //! Reference: NVIDIA: "Pretraining Large Language Models with NVFP4", arXiv:2509.25149, 2025,

@@ -234,7 +234,8 @@ def whole(units: List[Unit], gathered: bool = False) -> List[Named]:
     the type, in which ranks reduce its gradient, or in which its shards are ``gathered``."""
     types = [dtype for unit in units for dtype in (unit.gathered_types if gathered else unit.reduced_types)]
     named = [(name, shape) for unit in units for name, shape in zip(unit.names, _shapes(unit))]
-    return [(name, torch.empty(shape, dtype=dtype, device="meta")) for (name, shape), dtype in zip(named, types)]
+    # The shapes have pairs of reals in place of complex numbers.
+    return [(name, torch.empty(shape, dtype=dtype.to_real(), device="meta")) for (name, shape), dtype in zip(named, types)]
 
 
 def _shapes(unit: Unit) -> Iterator[Sequence[int]]:
