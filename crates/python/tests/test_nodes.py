@@ -128,8 +128,8 @@ def test_averages_are_those_of_columns_of_slices(count, local, specs):
     sent = sum(one["bytes_up"] for one in stats[:local])
     assert 12800 / 8 < sent < 12800 / 8 + 6000 and sum(one["elements"] for one in stats[:local]) == 13446
     assert all(one["inside_bytes_up"] > 2 * 4 * 12800 * (local - 1) / local for one in stats)
-    # Every rank gets every value of the others twice, as a gradient and as an average. Besides, each
-    # chunk of a bucket has a flag.
+    # Every rank gets every value of the others twice, as a gradient and as an average. Besides,
+    # each chunk of a bucket has a flag.
     flags = sum(one["inside_bytes_up"] for one in stats[:local]) - 2 * 4 * 13446 * (local - 1)
     assert flags % (2 * 4 * local * (local - 1)) == 0 and 0 < flags <= 4 * 2 * 4 * local * (local - 1)
 
@@ -448,10 +448,14 @@ def several(rank, size, runs):
 def test_local_steps_average_changes_over_two_levels():
     plain = {"every": 3, "compressor": "none"}
     two = {"every": 3, "compressor": "3lc", "nodes": 2}
-    found = ranks(4, several, [(range(6), plain), (range(6), {**plain, "nodes": 2}), (range(12), two), (range(7), two)])
+    # Two fragments, each exchanged while training goes on for a step.
+    cut = {"every": 4, "compressor": "none", "fragments": 2, "fragment_sync_delay": 1}
+    runs = [(range(6), plain), (range(6), {**plain, "nodes": 2}), (range(12), two), (range(7), two), (range(9), cut), (range(9), {**cut, "nodes": 2})]
+    found = ranks(4, several, runs)
     again = ranks(4, several, [(range(7, 12), two, "sgd", [one[3][2] for one in found])])
-    for (one_level, two_levels, whole, _), (resumed_run,) in zip(found, again):
+    for (one_level, two_levels, whole, _, cut_one, cut_two), (resumed_run,) in zip(found, again):
         numpy.testing.assert_allclose(two_levels[0], one_level[0], rtol=1e-4, atol=1e-5)
+        numpy.testing.assert_allclose(cut_two[0], cut_one[0], rtol=1e-4, atol=1e-5)
         assert (resumed_run[0] == whole[0]).all() and (whole[0] == found[0][2][0]).all()
         assert whole[1][-1] < 0.7 * whole[1][0] and whole[3]["inside_bytes_up"] > 0
 

@@ -48,8 +48,8 @@ class Failures:
     """The first error of this rank's averages, and its cause on any rank."""
 
     def __init__(self, control: Any, nodes: Nodes, ranks: Sequence[int], skips: bool) -> None:
-        """``control`` connects all ranks, which are ``ranks`` of the job. ``skips``: a value that is
-        not finite is no error."""
+        """``control`` connects all ranks, which are ``ranks`` of the job. ``skips``: a value that
+        is not finite is no error."""
         self._control, self._nodes, self._ranks, self._skips = control, nodes, ranks, skips
         # A name of this exchange that no other of the job has.
         self._key: str = control.gather(0, uuid4().hex.encode())[0].decode()

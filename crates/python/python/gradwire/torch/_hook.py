@@ -306,8 +306,8 @@ class Hook(Handle):
     def _exchange(
         self, number: Tuple[int, int], part: Part, tensor: torch.Tensor, scale: Scale, ready: Optional[Callable[[], Optional[float]]] = None
     ) -> Future:
-        """Averages values over the ranks of the reducer. Calls ``ready`` before it reads values that
-        are in main memory; it may return their scale."""
+        """Averages values over the ranks of the reducer. Calls ``ready`` before it reads values
+        that are in main memory; it may return their scale."""
         if self._device is not None and tensor.numel():
             return self._device.average(part.tensor_group, self._step - 1, part.names, tensor, scale)
         if tensor.device.type == "cuda":

@@ -12,8 +12,8 @@ _PATIENCE = 5.0
 
 
 def first_report(key: str, own: str) -> str:
-    """The report that a rank of the job gave first under a key; ``own`` if it is this one, or if the
-    job's store does not answer."""
+    """The report that a rank of the job gave first under a key; ``own`` if it is this one, or if
+    the job's store does not answer."""
     answers: List[str] = []
 
     def ask() -> None:

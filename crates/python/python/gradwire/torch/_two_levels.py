@@ -6,8 +6,9 @@
    column. This is the exchange of one level, between nodes.
 3. The ranks of a node send each other the averages of their slices, and put them together.
 
-The backward pass begins step 1. In main memory the thread of the column's reducer begins step 3, and
-on devices the end of the backward pass; both in the order of buckets, which is the same on all ranks.
+The backward pass begins step 1. In main memory the thread of the column's reducer begins step 3,
+and on devices the end of the backward pass; both in the order of buckets, which is the same on all
+ranks.
 """
 
 from __future__ import annotations
