@@ -12,8 +12,8 @@ from uuid import uuid4
 import torch
 
 from .. import _core
+from ._first_report import first_report
 from ._nodes import Nodes
-from ._noticeboard import first_report
 
 # The number of a rank in an error, unless its node follows.
 _RANK = re.compile(r"\brank (\d+)\b(?! \(node)")
