@@ -175,7 +175,8 @@ impl ReducerHandle {
     /// `done()` afterwards.
     ///
     /// Divides the values by `scale` first, and multiplies their mean by it; values of 16 bits that
-    /// `none` sends keep it. `ready()` may return the scale, instead of `scale`.
+    /// `none` sends keep it. `ready()` may return the scale, instead of `scale`;
+    /// NaN says that the step is not finite.
     #[pyo3(signature = (tensor_group, step, tensor, done = None, *, scale = 1.0, ready = None))]
     fn average(
         &self,

@@ -41,7 +41,7 @@ def gradients(rank, step):
 
 def given(compressor, **options):
     """The model with the hook. Its buckets have one parameter or two."""
-    model = DistributedDataParallel(Given(), bucket_cap_mb=0.001)
+    model = DistributedDataParallel(Given(), bucket_cap_mb=0.0001)
     return model, gradwire.torch.register(model, compressor, **options)
 
 
@@ -78,8 +78,10 @@ class Column:
         return ((decoded[0] + decoded[1]) / 2).flatten()
 
 
-def expected(spec, local, steps):
-    """The averages over two nodes of ``local`` ranks, by step and name."""
+def expected(spec, local, steps, dtype=torch.float32):
+    """The averages over two nodes of ``local`` ranks, by step and name. ``spec`` may be a function
+    of the name and the step, for compressors that keep nothing."""
+    spec_of = spec if callable(spec) else lambda name, step: spec
     whole = {name: [(0, torch.Size(shape).numel())] for name, shape in SHAPES.items()}
     borders = [12800 * at // local for at in range(local + 1)]
     cut = {**whole, "big": list(zip(borders, borders[1:]))}
@@ -87,23 +89,26 @@ def expected(spec, local, steps):
     columns = {}
     for name in ("big", "small"):
         for start, stop in cut[name]:
-            columns[name, start] = Column(spec, f"{name}[{start}..{stop}]" if len(cut[name]) > 1 else names[name])
+            columns[name, start] = Column(spec_of(name, 0), f"{name}[{start}..{stop}]" if len(cut[name]) > 1 else names[name])
     found = []
     for step in range(steps):
         means = {}
         for name in SHAPES:
             nodes = []
             for node in (0, 1):
-                of_ranks = [gradients(node * local + at, step)[name].flatten() for at in range(local)]
+                of_ranks = [gradients(node * local + at, step)[name].to(dtype).float().flatten() for at in range(local)]
                 nodes.append(sum(of_ranks[1:], of_ranks[0]) / local)
             # Vectors and tensors of less than 256 elements are not compressed.
+            if (name, cut[name][0][0]) in columns:
+                for start, _ in cut[name]:
+                    columns[name, start].spec = spec_of(name, step)
             parts = [
                 columns[name, start].average([node[start:stop] for node in nodes], step)
-                if (name, start) in columns and spec != "none"
+                if (name, start) in columns and spec_of(name, step) != "none"
                 else (nodes[0][start:stop] + nodes[1][start:stop]) / 2
                 for start, stop in cut[name]
             ]
-            means[name] = torch.cat(parts).view(SHAPES[name])
+            means[name] = torch.cat(parts).to(dtype).view(SHAPES[name])
         found.append(means)
     return found
 
@@ -123,6 +128,37 @@ def test_averages_are_those_of_columns_of_slices(count, local, specs):
     sent = sum(one["bytes_up"] for one in stats[:local])
     assert 12800 / 8 < sent < 12800 / 8 + 6000 and sum(one["elements"] for one in stats[:local]) == 13446
     assert all(one["inside_bytes_up"] > 2 * 4 * 12800 * (local - 1) / local for one in stats)
+    # Every rank gets every value of the others twice, as a gradient and as an average. Besides,
+    # each chunk of a bucket has a flag.
+    flags = sum(one["inside_bytes_up"] for one in stats[:local]) - 2 * 4 * 13446 * (local - 1)
+    assert flags % (2 * 4 * local * (local - 1)) == 0 and 0 < flags <= 4 * 2 * 4 * local * (local - 1)
+
+
+def in_turn(rank, size, cases):
+    found = []
+    for dtype, options in cases:
+        model = DistributedDataParallel(Given().to(dtype), bucket_cap_mb=0.0001)
+        handle = gradwire.torch.register(model, nodes=2, **options)
+        of_rank = lambda step: {name: one.to(dtype) for name, one in gradients(rank, step).items()}
+        found.append([averages(model, of_rank(step)) for step in range(2)])
+        handle.close()
+    return found
+
+
+def test_slices_follow_rules_schedules_and_types():
+    cases = [
+        (torch.float32, {"compressor": "none", "rules": {"big": "int8"}}, lambda name, step: "int8" if name == "big" else "none"),
+        (torch.float32, {"compressor": "none until 1 then int8"}, lambda name, step: "int8" if step else "none"),
+        (torch.bfloat16, {"compressor": "none"}, "none"),
+        (torch.bfloat16, {"compressor": "int8"}, "int8"),
+    ]
+    results = ranks(4, in_turn, [(dtype, options) for dtype, options, _ in cases])
+    for at, (dtype, options, spec) in enumerate(cases):
+        oracle = expected(spec, 2, 2, dtype)
+        for found in results:
+            for step, means in enumerate(found[at]):
+                for name, mean in means.items():
+                    assert torch.equal(mean, oracle[step][name]), (options, dtype, step, name)
 
 
 def in_bf16(rank, size):
@@ -194,43 +230,76 @@ def test_states_continue_with_the_same_and_other_numbers_of_nodes():
             close(total[name], same - own)
 
 
-def with_nan(rank, size, skip):
+def from_rank_0(rank, size, cases):
+    found = []
+    for nodes, state in cases:
+        model, handle = given("eden", nodes=nodes)
+        if state is not None:
+            handle.load_state_dict(state)
+        found.append((handle.step, averages(model, gradients(rank, handle.step))))
+        found.append(handle.state_dict())
+        handle.close()
+    return found
+
+
+def test_the_state_of_rank_0_is_enough_if_nothing_is_kept():
+    first = ranks(4, from_rank_0, [(2, None)])[0]
+    state = first[1]
+    for size, layouts in ((4, [2, None]), (6, [3])):
+        found = ranks(size, from_rank_0, [(nodes, state) for nodes in layouts])
+        for of_rank in found:
+            for (step, means), (_, of_first) in zip(of_rank[::2], found[0][::2]):
+                assert step == 1 and all(torch.equal(means[name], of_first[name]) for name in SHAPES)
+
+
+def with_nan(rank, size, skip, name="big", compressor="topk:ratio=0.1", device="auto"):
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     options = {"scaler": scaler, "on_nonfinite": "skip"} if skip else {}
-    model, handle = given("topk:ratio=0.1", nodes=2, **options)
+    model, handle = given(compressor, nodes=2, device=device, **options)
     scaled = lambda step: {name: 4.0 * one if skip else one for name, one in gradients(rank, step).items()}
     averages(model, scaled(0))
     wrong = scaled(1)
     if rank == 2:
-        wrong["big"][159, 79] = float("nan")
+        wrong[name].view(-1)[-1] = float("nan")
     found = averages(model, wrong)
-    assert handle.stats()["skipped"] and found["big"].isnan().all()
+    assert handle.stats()["skipped"] and found[name].isnan().all()
     return {name: one / 4.0 for name, one in averages(model, scaled(2)).items()}
 
 
 def test_a_value_that_is_not_finite_fails_or_skips_the_step_on_all_ranks():
     for rank, result in enumerate(outcomes(4, with_nan, False)):
         assert result[1] == "NonFiniteError" and "'big'" in result[2] and "rank 2" in result[2], result
-    oracle = steps_without(1)
-    for found in ranks(4, with_nan, True):
-        for name, mean in found.items():
-            torch.testing.assert_close(mean, oracle[name], rtol=1e-6, atol=1e-7)
+    # A small tensor is whole, so some ranks own nothing in its bucket.
+    for local, poisoned in ((2, "big"), (2, "bias"), (3, "bias")):
+        oracle = steps_without(1, local)
+        for rank, found in enumerate(ranks(2 * local, with_nan, True, poisoned)):
+            for name, mean in found.items():
+                torch.testing.assert_close(mean, oracle[name], rtol=1e-6, atol=1e-7, msg=f"{local} {poisoned} {rank} {name}")
 
 
-def steps_without(skipped):
-    """The averages of step 2 if a step changed no residual."""
-    columns = {(name, start): Column("topk:ratio=0.1", f"{name}") for name, start in (("big", 0), ("big", 6400), ("small", 0))}
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
+def test_on_a_device_a_value_that_is_not_finite_is_found_on_all_ranks():
+    for rank, result in enumerate(outcomes(4, with_nan, False, "bias", "int8", "gpu")):
+        assert result[1] == "NonFiniteError" and "'bias'" in result[2] and "rank 2 (node 1, local rank 0)" in result[2], result
+    for found in ranks(4, with_nan, True, "bias", "int8", "gpu"):
+        assert all(mean.isfinite().all() for mean in found.values())
+
+
+def steps_without(skipped, local):
+    """The averages of step 2 over two nodes if a step changed no residual."""
+    borders = [12800 * at // local for at in range(local + 1)]
+    cuts = {"big": list(zip(borders, borders[1:])), "small": [(0, 600)]}
+    columns = {(name, start): Column("topk:ratio=0.1", name) for name, cut in cuts.items() for start, _ in cut}
     for step in range(3):
         if step == skipped:
             continue
         means = {}
         for name, shape in SHAPES.items():
-            nodes = [(gradients(2 * node, step)[name] + gradients(2 * node + 1, step)[name]).flatten() / 2 for node in (0, 1)]
+            nodes = [sum(gradients(local * node + at, step)[name].flatten() for at in range(local)) / local for node in (0, 1)]
             if name not in ("big", "small"):
                 means[name] = ((nodes[0] + nodes[1]) / 2).view(shape)
                 continue
-            cut = [(0, 6400), (6400, 12800)] if name == "big" else [(0, 600)]
-            parts = [columns[name, start].average([one[start:stop] for one in nodes], step) for start, stop in cut]
+            parts = [columns[name, start].average([one[start:stop] for one in nodes], step) for start, stop in cuts[name]]
             means[name] = torch.cat(parts).view(shape)
     return means
 
@@ -252,6 +321,31 @@ def test_a_lost_rank_is_named_on_all_ranks(culprit, ends, error):
     for rank, result in enumerate(outcomes(4, lost, culprit, ends)):
         if rank != culprit:
             assert result[1] == error and f"rank {culprit}" in result[2] and f"node {culprit // 2}" in result[2], result
+
+
+def lost_in_the_middle(rank, size, culprit):
+    model, handle = given("eden", nodes=2, deadline=5.0)
+    for step in (0, 1):
+        averages(model, gradients(rank, step))
+    submit, submitted = handle._reducer.average_bucket, []
+
+    def average_bucket(*arguments):
+        if submitted and rank == culprit:
+            os._exit(0)
+        if submitted:
+            # Meanwhile the loss is noticed.
+            time.sleep(1)
+        submitted.append(arguments)
+        return submit(*arguments)
+
+    handle._reducer.average_bucket = average_bucket
+    averages(model, gradients(rank, 2))
+
+
+def test_a_rank_lost_in_the_middle_of_a_backward_pass_is_named_on_all_ranks():
+    for rank, result in enumerate(outcomes(4, lost_in_the_middle, 1)):
+        if rank != 1:
+            assert "PeerLostError" in result[1:] and "rank 1 (node 0, local rank 1)" in result[2], result
 
 
 def low_rank(rank, size):
@@ -288,6 +382,15 @@ def test_nodes_are_those_of_torchrun_or_of_hosts():
     ]:
         with pytest.raises(gradwire.ConfigError, match=says):
             of(hosts, nodes)
+
+
+def test_hosts_that_contradict_the_nodes_are_doubted():
+    facts = lambda hosts, count: [{"given": str(count or "auto"), "count": count, "host": host, "node": None} for host in hosts]
+    two = _nodes.Nodes(2, 2)
+    assert "several hosts (node 0: a, b)" in _nodes.doubt_about(two, facts("abab", 2))
+    assert _nodes.doubt_about(two, facts("aabb", 2)) == _nodes.doubt_about(two, facts("aaaa", 2)) == ""
+    assert "localhost" in _nodes.doubt_about(None, facts(["localhost"] * 4, None))
+    assert _nodes.doubt_about(None, facts("aaaa", None)) == ""
 
 
 def refused(rank, size):
@@ -345,10 +448,14 @@ def several(rank, size, runs):
 def test_local_steps_average_changes_over_two_levels():
     plain = {"every": 3, "compressor": "none"}
     two = {"every": 3, "compressor": "3lc", "nodes": 2}
-    found = ranks(4, several, [(range(6), plain), (range(6), {**plain, "nodes": 2}), (range(12), two), (range(7), two)])
+    # Two fragments, each exchanged while training goes on for a step.
+    cut = {"every": 4, "compressor": "none", "fragments": 2, "fragment_sync_delay": 1}
+    runs = [(range(6), plain), (range(6), {**plain, "nodes": 2}), (range(12), two), (range(7), two), (range(9), cut), (range(9), {**cut, "nodes": 2})]
+    found = ranks(4, several, runs)
     again = ranks(4, several, [(range(7, 12), two, "sgd", [one[3][2] for one in found])])
-    for (one_level, two_levels, whole, _), (resumed_run,) in zip(found, again):
+    for (one_level, two_levels, whole, _, cut_one, cut_two), (resumed_run,) in zip(found, again):
         numpy.testing.assert_allclose(two_levels[0], one_level[0], rtol=1e-4, atol=1e-5)
+        numpy.testing.assert_allclose(cut_two[0], cut_one[0], rtol=1e-4, atol=1e-5)
         assert (resumed_run[0] == whole[0]).all() and (whole[0] == found[0][2][0]).all()
         assert whole[1][-1] < 0.7 * whole[1][0] and whole[3]["inside_bytes_up"] > 0
 

@@ -1,6 +1,8 @@
 //! The states of reducers that share a model: every rank of a node averages its own part of the
 //! model with the ranks that have the same part on other nodes.
 
+use std::collections::BTreeSet;
+
 use gradwire::{State, StateError, Tensor};
 
 use crate::error::refuse;
@@ -45,6 +47,10 @@ pub(super) fn mark(state: &mut State, column: Option<&Column>) {
 /// `Config` if states of some columns are missing; `State` for states of different numbers of
 /// columns.
 pub(super) fn of_column(states: Vec<State>, own: Option<&Column>) -> Result<Restored> {
+    let kept_nothing = states.iter().all(|state| state.floats_under("").next().is_none());
+    if kept_nothing && states.iter().any(|state| state.number(COLUMNS).is_ok()) {
+        return Ok(Restored { states: of_any_column(states), joined: false });
+    }
     let place = own.map_or((0, 1), |column| (column.number as u64, column.columns as u64));
     let places: Vec<_> = states.iter().map(place_of).collect::<Result<_>>()?;
     let Some(&(_, columns)) = places.first() else {
@@ -68,6 +74,18 @@ pub(super) fn of_column(states: Vec<State>, own: Option<&Column>) -> Result<Rest
         ));
     }
     Ok(Restored { states, joined: false })
+}
+
+/// One state of each rank, without its column, given states that keep nothing. The states of all
+/// columns are then alike.
+fn of_any_column(states: Vec<State>) -> Vec<State> {
+    let mut ranks = BTreeSet::new();
+    let mut first = |state: &State| ranks.insert(state.number("rank").ok());
+    let mut states: Vec<_> = states.into_iter().filter(|state| first(state)).collect();
+    for state in &mut states {
+        state.retain(|key| key != NUMBER && key != COLUMNS);
+    }
+    states
 }
 
 /// The column that saved a state, and the number of columns.
@@ -150,6 +168,18 @@ mod tests {
         let other = vec![saved(0, Some((0, 2)), "push/residual/w[0..3]", &[1.0; 3])];
         let error = of_column(other, Some(&column(1, 2))).unwrap_err().to_string();
         assert!(error.contains("local rank 1"), "{error}");
+    }
+
+    #[test]
+    fn a_state_that_keeps_nothing_is_enough_for_all_columns() {
+        let mut state = State::new();
+        state.set_number("rank", 0);
+        state.set_number(NUMBER, 0);
+        state.set_number(COLUMNS, 2);
+        for own in [None, Some(&column(1, 2)), Some(&column(2, 3))] {
+            let found = of_column(vec![state.clone(), state.clone()], own).unwrap();
+            assert!(!found.joined && found.states.len() == 1);
+        }
     }
 
     #[test]

@@ -77,6 +77,8 @@ pub struct Reducer {
     skipping: bool,
     /// Whether the codecs hold a copy of their state before the step.
     copied: bool,
+    /// Whether the caller says that the step is not finite, whatever the values.
+    told_non_finite: bool,
     report: StepReport,
     message_bytes: usize,
     /// The error that ended the exchange.
@@ -150,6 +152,7 @@ impl Reducer {
             step: None,
             skipping: false,
             copied: false,
+            told_non_finite: false,
             report: StepReport::default(),
             message_bytes: 0,
             broken: None,
@@ -244,7 +247,7 @@ impl Reducer {
     ) -> Result<Outcome> {
         self.check_values(at, values)?;
         let skips = self.config.on_non_finite == OnNonFinite::Skip;
-        if skips && self.skips(step, all_finite(values))? {
+        if skips && self.skips(step, !self.told_non_finite && all_finite(values))? {
             values.fill(f32::NAN);
             return Ok(Outcome::Skipped);
         }

@@ -13,6 +13,8 @@ impl Reducer {
     /// type](Self::form_of) of the group keep the factor, because gradients without it may not be
     /// numbers of this type.
     ///
+    /// A `scale` of NaN says that the step is not finite, even if the group has no elements.
+    ///
     /// # Errors
     /// As for [`average`](Self::average).
     pub fn average_scaled(
@@ -26,7 +28,9 @@ impl Reducer {
             return self.average(group, step, values);
         }
         self.each_scaled(group, step, values, |value| *value /= scale);
+        self.told_non_finite = scale.is_nan();
         let outcome = self.average(group, step, values);
+        self.told_non_finite = false;
         self.each_scaled(group, step, values, |value| *value *= scale);
         outcome
     }

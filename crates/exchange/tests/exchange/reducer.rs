@@ -315,6 +315,21 @@ fn a_step_with_nan_is_taken_back_on_all_ranks() {
 }
 
 #[test]
+fn a_scale_of_nan_skips_the_step_even_without_elements() {
+    for model in skipping() {
+        ranks(vec![model.clone(); 2], |rank, reducer| {
+            let before = reducer.save();
+            let group = reducer.group_of(&[""; 0]).unwrap();
+            let scale = if rank == 1 { f32::NAN } else { 1.0 };
+            let outcome = reducer.average_scaled(group, 0, &mut [], scale).unwrap();
+            assert!(outcome == Outcome::Skipped && before == reducer.save());
+            assert_eq!(halves(reducer, rank, 0, None).0, [Outcome::Skipped; 2]);
+            assert_eq!(halves(reducer, rank, 1, None).0, [Outcome::Averaged; 2]);
+        });
+    }
+}
+
+#[test]
 fn groups_after_one_with_nan_are_skipped_too() {
     for model in skipping() {
         let run = |poisoned: bool| {

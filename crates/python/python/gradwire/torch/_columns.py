@@ -1,5 +1,5 @@
-"""Cuts a model into the parts that the ranks of a node own, and chooses the compressors of the
-parts."""
+"""Cuts a model into the slices that the ranks of a node own, and chooses the compressors of the
+slices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .. import _core
 from ._options import Options
 from ._tensors import Named, shape_of
 
-Given = TypeVar("Given", bound=Options)
+AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 # The fewest elements of a slice. A tensor with fewer for each rank stays whole.
 SLICE = 4096
@@ -27,7 +27,7 @@ class Slice:
     name: str
     shape: Tuple[int, ...]
     elements: int
-    # The number of its rank on the node.
+    # The local rank of its owner.
     owner: int
 
 
@@ -68,7 +68,7 @@ class Model:
                 cut[name] = list(_runs(name, shape, ranks))
         return {name: cut[name] for name in self.shapes}
 
-    def options_of(self, options: Given, slices: Sequence[Tuple[str, Slice]]) -> Given:
+    def options_of(self, options: AnyOptions, slices: Sequence[Tuple[str, Slice]]) -> AnyOptions:
         """The options of the reducer of some slices, each with the name of its parameter, whose
         compressor it has."""
         rules = [f"{one.name} -> {self.fixed[name]}" for name, one in slices if name in self.fixed]
@@ -95,6 +95,11 @@ def model_of(named: Iterable[Named], options: Options, nodes: int) -> Model:
     # Several stages may have several exchanges, which the reducers of columns choose, too.
     exchange = exchanges.pop() if len(exchanges) == 1 else options.exchange
     return Model(shapes, fixed, whole, exchange, spec, votes, stages)
+
+
+def slices_of(cut: Cut, local_rank: int) -> List[Tuple[str, Slice]]:
+    """The slices that a rank of a node owns, each with the name of its parameter."""
+    return [(name, one) for name, slices in cut.items() for one in slices if one.owner == local_rank]
 
 
 def _elements(shape: Sequence[int]) -> int:

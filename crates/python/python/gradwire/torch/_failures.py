@@ -6,29 +6,63 @@ import json
 import re
 from contextlib import contextmanager
 from threading import Condition
-from typing import Any, Callable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from uuid import uuid4
 
 import torch
 
 from .. import _core
+from ._first_report import first_report
 from ._nodes import Nodes
+
+# The number of a rank in an error, unless its node follows.
+_RANK = re.compile(r"\brank (\d+)\b(?! \(node)")
+
+# The most names of parameters in an error.
+_NAMES = 4
 
 # Errors that the failure of another rank causes.
 _SECONDARY = ("PeerLostError", "DeadlineError")
 
 
+class Flags(NamedTuple):
+    """The flags of the chunks of a node's ranks, which a device computes."""
+
+    values: torch.Tensor
+    # Of the stream that computes them; ``None`` if they are in main memory.
+    event: Any
+
+    def known(self) -> bool:
+        """Whether the device has computed them."""
+        return self.event is None or bool(self.event.query())
+
+    def read(self) -> List[bool]:
+        """For each rank, whether its flag is set. Waits for the device."""
+        if self.event is not None:
+            self.event.synchronize()
+        found: List[bool] = self.values.isnan().tolist()
+        return found
+
+
 class Failures:
     """The first error of this rank's averages, and its cause on any rank."""
 
-    def __init__(self, control: Any, nodes: Nodes, skips: bool) -> None:
-        """``control`` connects all ranks. ``skips``: a value that is not finite is no error."""
-        self._control, self._nodes, self._skips = control, nodes, skips
+    def __init__(self, control: Any, nodes: Nodes, ranks: Sequence[int], skips: bool) -> None:
+        """``control`` connects all ranks, which are ``ranks`` of the job. ``skips``: a value that
+        is not finite is no error."""
+        self._control, self._nodes, self._ranks, self._skips = control, nodes, ranks, skips
+        # A name of this exchange that no other of the job has.
+        self._key: str = control.gather(0, uuid4().hex.encode())[0].decode()
+        control.wait()
+        self._node, self._local_rank = nodes.node_of(control.rank), nodes.local_rank_of(control.rank)
         self._first: Optional[Exception] = None
         # Whether the collectives of the node have failed. Others would wait for the deadline, too.
         self._is_node_lost = False
         self._cause: Optional[Exception] = None
-        # Of averages on a device, whose flags are read at the end of a step.
-        self._flags: List[torch.Tensor] = []
+        # Of averages on a device, whose flags are read at the end of a step: those of gradients,
+        # with the parameters of the bucket, and those of averages.
+        self._scattered: List[Tuple[Flags, List[str]]] = []
+        self._gathered: List[Flags] = []
         self.remedy = ""
 
     @contextmanager
@@ -54,29 +88,62 @@ class Failures:
             return False
         name = find()
         if name is not None:
-            raise _core.NonFiniteError(f"the gradient of '{name}' has NaN or infinity on rank {self._control.rank}{self.remedy}")
-        node = self._nodes.node_of(self._control.rank)
-        culprit = self._nodes.of_node(node)[flags.isfinite().tolist().index(False)]
-        raise _core.NonFiniteError(f"a gradient of rank {culprit}, on the same node, has NaN or infinity, or their sum would overflow{self.remedy}")
+            raise _core.NonFiniteError(f"the gradient of '{name}' has NaN or infinity on {self._named(self._control.rank)}{self.remedy}")
+        culprit = self._of_own_node(flags.isfinite().tolist().index(False))
+        raise _core.NonFiniteError(f"a gradient of {culprit} has NaN or infinity, or the sum over its node would overflow{self.remedy}")
 
     def check(self, flags: torch.Tensor) -> None:
         """Notes an error if a rank of the node sent no averages, given the flags of its chunks. The
         node goes on to the end of the step, so no rank waits for another in vain."""
         if self._first is None and bool(flags.isnan().any()):
-            node = self._nodes.node_of(self._control.rank)
-            culprit = self._nodes.of_node(node)[flags.isnan().tolist().index(True)]
-            self._first = _core.PeerLostError(f"rank {culprit}, on the same node, could not average its slices with the other nodes")
+            self._note_lost(flags.isnan().tolist())
 
-    def check_later(self, flags: torch.Tensor) -> None:
+    def _note_lost(self, flags: List[bool]) -> None:
+        culprit = self._of_own_node(flags.index(True))
+        self._first = _core.PeerLostError(f"{culprit} could not average its slices with the other nodes")
+
+    def note_scattered(self, flags: Flags, parameters: List[str]) -> None:
+        """Notes the flags of the gradients of a bucket on a device."""
+        self._scattered.append((flags, parameters))
+
+    def check_later(self, flags: Flags) -> None:
         """Like ``check``, at the end of the step."""
-        self._flags.append(flags)
+        self._gathered.append(flags)
 
     def first(self, error: Optional[Exception]) -> Optional[Exception]:
         """The first error of the step that ends now, which may be ``error``, of the reducer."""
-        if self._first is None and error is None and self._flags:
-            self.check(torch.stack(self._flags).sum(0).cpu())
-        self._flags.clear()
-        return self._first or error
+        for flags in self._gathered:
+            if self._first is None and error is None and any(lost := flags.read()):
+                self._note_lost(lost)
+        found = self._first or error
+        if found is not None and not self._skips:
+            self._first = found = self._not_finite() or found
+        self._scattered.clear()
+        self._gathered.clear()
+        return found
+
+    def _not_finite(self) -> Optional[Exception]:
+        """The error of the first gradient on a device of this node that is not finite."""
+        for flags, parameters in self._scattered:
+            if flags.known() and any(bad := flags.read()):
+                names = ", ".join(f"'{name}'" for name in parameters[:_NAMES]) + (", …" if len(parameters) > _NAMES else "")
+                culprit, which = self._of_own_node(bad.index(True)), "the gradient of" if len(parameters) == 1 else "one of the gradients of"
+                return _core.NonFiniteError(
+                    f"{which} {names} has NaN or infinity on {culprit}, or the sum over its node would overflow{self.remedy}"
+                )
+        return None
+
+    def _named(self, rank: int) -> str:
+        """A rank of ``control`` for errors: its number in the job, and its place."""
+        return f"rank {self._ranks[rank]} (node {self._nodes.node_of(rank)}, local rank {self._nodes.local_rank_of(rank)})"
+
+    def _of_own_node(self, local_rank: int) -> str:
+        return self._named(self._nodes.of_node(self._node)[local_rank])
+
+    def of_column(self, error: Exception) -> Exception:
+        """An error of this rank's column, whose ranks are nodes, with the rank that it names."""
+        named = lambda node: self._named(self._nodes.of_column(self._local_rank)[node])
+        return _renamed(error, self._nodes.count, named)
 
     def cause_of(self, error: Exception) -> Exception:
         """The error to raise in place of this rank's. All ranks of a failed step call it, so they
@@ -91,21 +158,33 @@ class Failures:
             reports: List[Tuple[str, str]] = [json.loads(one) for one in self._control.gather(0, report)]
             self._control.wait()
         except _core.GradwireError as lost:
-            return self._located(lost)
+            found = _renamed(lost, self._control.size, self._named)
+            # Ranks that noticed the loss earlier may have ended, and seem to be lost, too.
+            kind, text = json.loads(first_report(self._key, json.dumps([type(found).__name__, str(found)])))
+            return found if text == str(found) else _error(kind, text)
         # A rank whose own gradient is not finite knows its name; its neighbours do not.
         for primary in (lambda kind, text: "the gradient of" in text, lambda kind, text: kind not in _SECONDARY):
             for rank, (kind, text) in enumerate(reports):
                 if primary(kind, text):
-                    return own if rank == self._control.rank else getattr(_core, kind, _core.GradwireError)(f"on rank {rank}: {text}")
+                    # Errors of values that are not finite name their rank.
+                    where = "" if kind == "NonFiniteError" else f"on {self._named(rank)}: "
+                    return own if rank == self._control.rank else _error(kind, where + text)
         return own
 
-    def _located(self, lost: Exception) -> Exception:
-        """An error of the connection to all ranks, with the node of the rank that it names."""
-        text = str(lost)
-        rank = re.search(r"\brank (\d+)", text)
-        if rank is not None and int(rank[1]) < self._nodes.count * self._nodes.local:
-            text += f" (rank {rank[1]} is on node {self._nodes.node_of(int(rank[1]))} of {self._nodes.count}, counted from 0)"
-        return type(lost)(text)
+
+def _error(kind: str, text: str) -> Exception:
+    """An error of another rank."""
+    error: Exception = getattr(_core, kind, _core.GradwireError)(text)
+    return error
+
+
+def _renamed(error: Exception, size: int, named: Callable[[int], str]) -> Exception:
+    """An error with another name of the first rank in its text, which is below ``size``."""
+    found = _RANK.search(str(error))
+    if found is None or int(found[1]) >= size:
+        return error
+    text = str(error)
+    return type(error)(text[: found.start()] + named(int(found[1])) + text[found.end() :])
 
 
 def _explained(error: Exception) -> Exception:

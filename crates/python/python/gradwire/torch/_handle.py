@@ -21,7 +21,7 @@ from ._options import Options, compare
 from ._staging import Scale, finish_current
 from ._states import Layout, State
 from ._tensors import Named
-from ._two_levels import Levels, Request, connect as connect_levels
+from ._two_levels import NodeOptions, Request, connect as connect_levels
 
 
 class Handle(Exchanging):
@@ -43,7 +43,7 @@ class Handle(Exchanging):
         group: Optional[Any],
         scaler: Optional[Any],
         caller: str,
-        levels: Levels = Levels(None),
+        levels: NodeOptions = NodeOptions(None),
     ) -> None:
         """Connects the ranks of ``group``. ``caller`` is the function that the user called."""
         groups: Sequence[Any]

@@ -31,7 +31,7 @@ from ._staging import Scale, Staging, joined
 from ._states import Layout, layout_of
 from ._tensors import Named, as_reals, plain, trainable
 from ._traffic import Plain, bytes_of, warn_of_more
-from ._two_levels import Levels, TwoLevels
+from ._two_levels import NodeOptions, TwoLevels
 
 
 class Hook(Handle):
@@ -86,7 +86,7 @@ class Hook(Handle):
         if optimizer is not None:
             check_optimizer(optimizer, [parameter for _, parameter in named])
         self._note(module, named, ignored)
-        levels, caller = Levels(nodes, inside), "gradwire.torch.register"
+        levels, caller = NodeOptions(nodes, inside), "gradwire.torch.register"
         super().__init__(named, selected(module, dict(named), options), process_group, scaler, caller, levels)
         reference = weakref.ref(self)
         self._averaged = Averaged(lambda: getattr(reference(), "step", 0), dict(named))
@@ -305,11 +305,11 @@ class Hook(Handle):
         return self._exchange(number, part, tensor, scale)
 
     def _exchange(
-        self, number: Tuple[int, int], part: Part, tensor: torch.Tensor, scale: Scale, ready: Optional[Callable[[], None]] = None
+        self, number: Tuple[int, int], part: Part, tensor: torch.Tensor, scale: Scale, ready: Optional[Callable[[], Optional[float]]] = None
     ) -> Future:
-        """Averages values over the ranks of the reducer. Calls ``ready`` before it reads them in
-        main memory."""
-        if self._device is not None:
+        """Averages values over the ranks of the reducer. Calls ``ready`` before it reads values
+        that are in main memory; it may return their scale."""
+        if self._device is not None and tensor.numel():
             return self._device.average(part.tensor_group, self._step - 1, part.names, tensor, scale)
         if tensor.device.type == "cuda":
             staging = self._staging.get(tensor.device)
@@ -318,7 +318,7 @@ class Hook(Handle):
             future, values, done, ready = staging.stage(number, tensor, scale)
             left = 1.0
         else:
-            future, values, left = Future(), tensor, float(scale)
+            future, values, left = Future(), tensor, float(scale) if tensor.numel() else 1.0
             done = partial(future.set_result, tensor)
         self._reducer.average(part.tensor_group, self._step - 1, buffer(values, "a bucket"), done, scale=left, ready=ready)
         return future

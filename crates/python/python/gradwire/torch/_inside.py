@@ -19,8 +19,8 @@ _INFINITE = float("inf")
 class NodeBucket:
     """Where the values of a bucket lie in the chunks of a node's ranks.
 
-    A chunk has the slices that one rank owns, in the order of the bucket, padded to the longest
-    chunk. One more value is a flag: NaN if something is wrong with the chunk's sender, otherwise 0.
+    A chunk has the slices that one rank owns, in the order of the bucket. One more value is a flag:
+    NaN if something is wrong with the chunk's sender, otherwise 0.
     """
 
     def __init__(self, names: Sequence[str], cut: Cut, ranks: int, own: int) -> None:
@@ -32,16 +32,22 @@ class NodeBucket:
         self._lengths = [one.elements for _, one in slices]
         self._of_owner = [[at for at, (_, one) in enumerate(slices) if one.owner == owner] for owner in range(ranks)]
         owned = [sum(self._lengths[at] for at in places) for places in self._of_owner]
-        self.elements, self.length = owned[own], max(owned)
-        self._padding = [self.length - one for one in owned]
-        # In the chunks of all ranks: the lengths of slices, each rank's padding with its flag, and
-        # the places of the slices among them, in the order of the bucket.
+        self.elements = owned[own]
+        # The lengths of the chunks of all ranks.
+        self.chunks = [one + 1 for one in owned]
+        # In the chunks of all ranks: the lengths of slices and of flags, the places of the slices
+        # among them, in the order of the bucket, and the places of the flags.
         self._lengths_in_chunks: List[int] = []
+        self._flags: List[int] = []
         places: Dict[int, int] = {}
-        for of_owner, padding in zip(self._of_owner, self._padding):
+        for of_owner in self._of_owner:
             places.update((at, len(self._lengths_in_chunks) + number) for number, at in enumerate(of_owner))
-            self._lengths_in_chunks += [*(self._lengths[at] for at in of_owner), padding + 1]
+            self._flags.append(len(self._lengths_in_chunks) + len(of_owner))
+            self._lengths_in_chunks += [*(self._lengths[at] for at in of_owner), 1]
         self._places = [places[at] for at in range(len(slices))]
+        # The values that this rank sends to the others of its node, which are as many as it
+        # receives: their chunks, and its own chunk to each of them.
+        self.sent = sum(self.chunks) - self.chunks[own] + (ranks - 1) * self.chunks[own]
 
     def pack(self, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """The chunks of all ranks. Their flags say whether the sum of the values over all ranks may
@@ -51,28 +57,27 @@ class NodeBucket:
         else:
             largest = torch.zeros((), device=values.device)
         flag = (largest * self.ranks * 0.0).to(values.dtype).view(1)
-        padding = values.new_zeros(max(self._padding))
         slices = values.split(self._lengths)
         parts: List[torch.Tensor] = []
-        for of_owner, length in zip(self._of_owner, self._padding):
-            parts += [*(slices[at] for at in of_owner), padding[:length], flag]
-        chunks = torch.empty(self.ranks * (self.length + 1), dtype=dtype, device=values.device)
+        for of_owner in self._of_owner:
+            parts += [*(slices[at] for at in of_owner), flag]
+        chunks = torch.empty(sum(self.chunks), dtype=dtype, device=values.device)
         torch.cat(parts, out=chunks)
         return chunks
 
     def mean_of(self, chunks: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
-        """Writes the mean of the chunks from all ranks, added by rank, to ``mean``; returns their
-        flags."""
+        """Writes the mean of the chunks for this rank from all ranks, added by rank, to ``mean``;
+        returns their flags."""
         rows = chunks.view(self.ranks, -1)
         mean.copy_(rows[0, : self.elements])
         for row in rows[1:]:
             mean.add_(row[: self.elements])
         mean.div_(self.ranks)
-        return rows[:, -1]
+        return rows[:, -1].clone()
 
     def chunk(self, values: torch.Tensor, dtype: torch.dtype, failed: bool) -> torch.Tensor:
         """The chunk of this rank, with the averages of its slices."""
-        chunk = torch.zeros(self.length + 1, dtype=dtype, device=values.device)
+        chunk = torch.zeros(self.elements + 1, dtype=dtype, device=values.device)
         if dtype != torch.float32:
             limit = torch.finfo(dtype).max
             # NaN marks a skipped step, and stays.
@@ -87,7 +92,7 @@ class NodeBucket:
         parts = chunks.split(self._lengths_in_chunks)
         if self._places:
             torch.cat([parts[at] for at in self._places], out=values)
-        return chunks.view(self.ranks, -1)[:, -1]
+        return torch.cat([parts[at] for at in self._flags])
 
     def not_finite(self, chunks: torch.Tensor) -> Optional[str]:
         """The first parameter of the bucket whose values in ``chunks``, a result of ``pack``, are
@@ -102,41 +107,50 @@ class NodeBucket:
 class Inside:
     """Sends values between the ranks of a node.
 
-    It has two process groups: the backward pass sends gradients, and the thread of the reducer
-    averages, so their order may differ between ranks.
+    Chunks may have different lengths; ``chunks`` has the lengths of the chunks of all ranks.
     """
 
-    def __init__(self, groups: Tuple[Any, Any]) -> None:
+    def __init__(self, groups: Sequence[Any]) -> None:
         self.groups = groups
 
-    def scatter(self, received: torch.Tensor, sent: torch.Tensor) -> Any:
+    def scatter(self, received: torch.Tensor, sent: torch.Tensor, chunks: Sequence[int]) -> Any:
         """Sends each rank its chunk. Returns what the caller must ``wait`` for."""
         raise NotImplementedError
 
-    def gather(self, received: torch.Tensor, chunk: torch.Tensor) -> Any:
-        """Sends a chunk to all ranks. Returns what the caller must ``wait`` for."""
+    def gather(self, received: torch.Tensor, chunk: torch.Tensor, chunks: Sequence[int]) -> Any:
+        """Sends the chunk of this rank to all ranks. Returns what the caller must ``wait`` for."""
         raise NotImplementedError
 
 
 class DeviceInside(Inside):
     """Sends values on devices, by the default backend of the job. Waiting makes only the current
-    stream wait."""
+    stream wait.
+
+    All ranks must call it in the same order, as NCCL requires: it has one process group.
+    """
 
     def __init__(self, ranks: List[int], deadline: float) -> None:
         """``ranks`` are the ranks of the node in the job."""
-        create = lambda: dist.new_group(ranks, timeout=timedelta(seconds=deadline), use_local_synchronization=True)
-        super().__init__((create(), create()))
+        super().__init__([dist.new_group(ranks, timeout=timedelta(seconds=deadline), use_local_synchronization=True)])
 
-    def scatter(self, received: torch.Tensor, sent: torch.Tensor) -> Any:
-        return self.groups[0].alltoall_base(received, sent, [], [])
+    def scatter(self, received: torch.Tensor, sent: torch.Tensor, chunks: Sequence[int]) -> Any:
+        own = received.numel() // len(chunks)
+        return self.groups[0].alltoall_base(received, sent, [own] * len(chunks), list(chunks))
 
-    def gather(self, received: torch.Tensor, chunk: torch.Tensor) -> Any:
-        return self.groups[1]._allgather_base(received, chunk)
+    def gather(self, received: torch.Tensor, chunk: torch.Tensor, chunks: Sequence[int]) -> Any:
+        if len(set(chunks)) == 1:
+            return self.groups[0]._allgather_base(received, chunk)
+        # NCCL sends chunks of different lengths by one broadcast of each.
+        return self.groups[0].allgather([list(received.split(list(chunks)))], [chunk])
 
 
 class HostInside(Inside):
     """Sends values in main memory, as single messages of gloo: they have deadlines, tell which rank
-    is lost, and are faster than gloo's collectives."""
+    is lost, and are faster than gloo's collectives.
+
+    It has two process groups: the backward pass sends gradients, and the thread of the reducer
+    averages, so their order may differ between ranks.
+    """
 
     def __init__(self, ranks: List[int], deadline: float, caller: str) -> None:
         """``ranks`` are the ranks of the node in the job."""
@@ -144,15 +158,14 @@ class HostInside(Inside):
         self._ranks, self._deadline = ranks, deadline
         self._own: int = self.groups[0].rank()
 
-    def scatter(self, received: torch.Tensor, sent: torch.Tensor) -> Any:
-        return self._swap(self.groups[0], received, list(sent.view(len(self._ranks), -1)))
+    def scatter(self, received: torch.Tensor, sent: torch.Tensor, chunks: Sequence[int]) -> Any:
+        return self._swap(self.groups[0], list(received.chunk(len(chunks))), list(sent.split(list(chunks))))
 
-    def gather(self, received: torch.Tensor, chunk: torch.Tensor) -> Any:
-        return self._swap(self.groups[1], received, [chunk] * len(self._ranks))
+    def gather(self, received: torch.Tensor, chunk: torch.Tensor, chunks: Sequence[int]) -> Any:
+        return self._swap(self.groups[1], list(received.split(list(chunks))), [chunk] * len(chunks))
 
-    def _swap(self, group: Any, received: torch.Tensor, sent: Sequence[torch.Tensor]) -> Swap:
-        into = received.view(len(self._ranks), -1)
-        into[self._own] = sent[self._own]
+    def _swap(self, group: Any, into: Sequence[torch.Tensor], sent: Sequence[torch.Tensor]) -> Swap:
+        into[self._own].copy_(sent[self._own])
         others = [at for at in range(len(self._ranks)) if at != self._own]
         receives = [(self._ranks[at], group.recv([into[at]], at, 0)) for at in others]
         return Swap(receives + [(self._ranks[at], group.send([sent[at]], at, 0)) for at in others], self._deadline, sent)

@@ -38,7 +38,7 @@ from ._site_states import SiteStates
 from ._states import State
 from ._tensors import Named, trainable
 from ._traffic import Plain, warn_of_more
-from ._two_levels import Levels, Request, TwoLevels, connect as connect_levels
+from ._two_levels import NodeOptions, Request, TwoLevels, connect as connect_levels
 
 
 class LocalSteps(Exchanging, Attaching, JoinInterface, OptimizerProxy):
@@ -247,7 +247,7 @@ class LocalSteps(Exchanging, Attaching, JoinInterface, OptimizerProxy):
                 if options.nodes is None:
                     _, groups = connect(process_group, replica.connect, options.deadline, caller)
                 else:
-                    levels = Levels(options.nodes, on_host=True)
+                    levels = NodeOptions(options.nodes, on_host=True)
                     request = Request(replica.named, options, levels, type(options).reducer, caller)
                     reducer, groups, self._nodes = connect_levels(process_group, request)
                     replica.use(reducer)

@@ -4,43 +4,58 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List, Optional
 
 import torch
 from torch.futures import Future
 
 from .. import _core
 from ._buckets import Part
-from ._failures import Failures, Pending
+from ._failures import Failures, Flags, Pending
 from ._inside import Inside, NodeBucket
-from ._staging import Stream, future_of
+from ._staging import Stream, future_of, use
 
 # Averages the slices of this rank between nodes, in place. The function, if any, must be called
-# before the slices are read.
-Between = Callable[[Part, torch.Tensor, Optional[Callable[[], None]]], Future]
+# before the slices are read; it returns NaN if the step is not finite, otherwise None.
+Between = Callable[[Part, torch.Tensor, Optional[Callable[[], Optional[float]]]], Future]
+
+_NAN = float("nan")
 
 
-class Last:
-    """The last bucket whose averages travel inside the node."""
+class Unfinished:
+    """The buckets of a step that have begun, and that this rank has not put together again."""
 
     def __init__(self) -> None:
-        self._average: Optional[HostAverage] = None
+        # In main memory, the last one, whose averages travel inside the node.
+        self._last: Optional[HostAverage] = None
+        # On devices, in the order in which they began.
+        self._on_devices: List[DeviceAverage] = []
 
     def follow(self, average: HostAverage) -> None:
         """Finishes the last bucket; ``average`` is the next one."""
-        self.finish()
-        self._average = average
+        self.finish_last()
+        self._last = average
 
-    def finish(self) -> None:
-        """Finishes the last bucket."""
-        last, self._average = self._average, None
+    def finish_last(self) -> None:
+        """Finishes the last bucket in main memory."""
+        last, self._last = self._last, None
         if last is not None:
             last.finish()
 
+    def add(self, average: DeviceAverage) -> None:
+        """Adds a bucket on a device."""
+        self._on_devices.append(average)
+
+    def finish_on_devices(self) -> None:
+        """Finishes the buckets on devices."""
+        averages, self._on_devices = self._on_devices, []
+        for average in averages:
+            average.finish()
+
 
 @dataclass(frozen=True)
-class Way:
-    """What the averages of a device's buckets share."""
+class Links:
+    """What the averages of a device's buckets use."""
 
     inside: Inside
     # Averages between nodes.
@@ -49,28 +64,29 @@ class Way:
     pending: Pending
     # Of the device, beside its computation.
     stream: Stream
-    last: Last
+    unfinished: Unfinished
 
 
 class NodeAverage:
     """The average of the values of a bucket, in place.
 
-    Whatever fails, its future gets a result, and it takes part in all collectives of the node, so
-    no other rank waits in vain.
+    Whatever fails, its future gets a result. If this rank cannot average its slices with the other
+    nodes, it still takes part in the collectives of the node, so no other rank waits in vain; only
+    if these fail, too, the others notice it by their deadline.
     """
 
-    def __init__(self, way: Way, bucket: NodeBucket, values: torch.Tensor, dtype: torch.dtype) -> None:
-        self._way, self._bucket, self._values, self._dtype = way, bucket, values, dtype
+    def __init__(self, links: Links, bucket: NodeBucket, values: torch.Tensor, dtype: torch.dtype) -> None:
+        self._links, self._bucket, self._values, self._dtype = links, bucket, values, dtype
         self._future = future_of(values.device)
         self._mean = torch.empty(0)
 
     def start(self, part: Part, between: Between) -> Future:
         """Begins the average; ``part`` are the slices that this rank owns."""
-        self._way.pending.begin()
+        self._links.pending.begin()
         try:
             self._start(part, between)
         except BaseException:
-            self._way.pending.end()
+            self._links.pending.end()
             raise
         return self._future
 
@@ -79,19 +95,20 @@ class NodeAverage:
 
     def _scatter(self) -> Any:
         """Begins to swap chunks."""
-        self._sent = self._bucket.pack(self._values, self._dtype)
-        self._received = torch.empty_like(self._sent)
-        self._mean = torch.empty(self._bucket.elements, dtype=torch.float32, device=self._values.device)
-        return self._way.inside.scatter(self._received, self._sent)
+        bucket, device = self._bucket, self._values.device
+        self._sent = bucket.pack(self._values, self._dtype)
+        self._received = torch.empty(bucket.ranks * (bucket.elements + 1), dtype=self._dtype, device=device)
+        self._mean = torch.empty(bucket.elements, dtype=torch.float32, device=device)
+        return self._links.inside.scatter(self._received, self._sent, bucket.chunks)
 
     def _gather(self) -> Any:
         """Begins to send the averages of this rank's slices to the ranks of the node."""
-        chunk = self._bucket.chunk(self._mean, self._dtype, self._way.column.failed)
-        self._averages = torch.empty(self._bucket.ranks * chunk.numel(), dtype=self._dtype, device=chunk.device)
-        return self._way.inside.gather(self._averages, chunk)
+        chunk = self._bucket.chunk(self._mean, self._dtype, self._links.column.failed)
+        self._averages = torch.empty(sum(self._bucket.chunks), dtype=self._dtype, device=chunk.device)
+        return self._links.inside.gather(self._averages, chunk, self._bucket.chunks)
 
     def _end(self) -> None:
-        self._way.pending.end()
+        self._links.pending.end()
         self._future.set_result(self._values)
 
 
@@ -103,32 +120,35 @@ class HostAverage(NodeAverage):
         self._swap = self._scatter()
         between(part, self._mean, self._ready).add_done_callback(self._averaged)
 
-    def _ready(self) -> None:
-        """Waits for the chunks of the node, and adds them up."""
-        with self._way.failures.noted():
+    def _ready(self) -> Optional[float]:
+        """Waits for the chunks of the node, and adds them up. Returns NaN if one is not finite,
+        because the slices of this rank may be finite, or none."""
+        with self._links.failures.noted():
             self._swap.wait()
             flags = self._bucket.mean_of(self._received, self._mean)
-            if not self._way.failures.check_finite(flags, lambda: self._bucket.not_finite(self._sent)):
-                self._mean.fill_(float("nan"))
+            if self._links.failures.check_finite(flags, lambda: self._bucket.not_finite(self._sent)):
+                return None
+            self._mean.fill_(_NAN)
+            return _NAN
 
     def _averaged(self, _: Future) -> None:
         """Begins to gather the averages, and finishes the bucket before, whose averages have
         travelled meanwhile."""
         self._sent = self._received = self._mean[:0]
         try:
-            with self._way.failures.noted():
+            with self._links.failures.noted():
                 self._swap = self._gather()
         except Exception:
             self._end()
         else:
-            self._way.last.follow(self)
+            self._links.unfinished.follow(self)
 
     def finish(self) -> None:
         """Waits for the averages of the node, and puts them together."""
         try:
-            with self._way.failures.noted():
+            with self._links.failures.noted():
                 self._swap.wait()
-                self._way.failures.check(self._bucket.unpack(self._averages, self._values))
+                self._links.failures.check(self._bucket.unpack(self._averages, self._values))
         except Exception:
             # Noted; the end of the step raises it.
             pass
@@ -138,30 +158,58 @@ class HostAverage(NodeAverage):
 
 class DeviceAverage(NodeAverage):
     """The average of a bucket on a device. Everything is enqueued on streams, and the host waits
-    only for the slices that it sends."""
+    only for the slices that it sends.
+
+    The thread of the backward pass enqueues all collectives: first those that send gradients, in
+    the order of buckets, and at the end of the step those that send averages. So all ranks of a
+    node enqueue them in the same order, as NCCL requires.
+    """
 
     def _start(self, part: Part, between: Between) -> None:
-        stream = self._way.stream
+        stream = self._links.stream
         stream.wait_current(self._values)
         with stream.entered():
             self._scatter().wait()
+            flags = self._bucket.mean_of(self._received, self._mean)
             # The flags make all slices NaN if a value of the node is not finite, so the reducer
             # finds it.
-            self._mean.add_(self._bucket.mean_of(self._received, self._mean).sum().float())
+            not_finite = flags.sum().float()
+            self._mean.add_(not_finite)
             self._sent = self._received = self._mean[:0]
-            averaged = between(part, self._mean, None)
-        averaged.add_done_callback(self._averaged)
+            self._links.failures.note_scattered(Flags(flags, stream.record_event()), self._bucket.parameters)
+            if self._bucket.elements:
+                self._averaged = between(part, self._mean, None)
+            else:
+                self._averaged = between(part, torch.empty(0, device="cpu"), _reader(not_finite, stream))
+        self._links.unfinished.add(self)
 
-    def _averaged(self, averaged: Future) -> None:
+    def finish(self) -> None:
+        """Gathers the averages of the node, and puts them together, in the current stream."""
         device = self._values.device
         try:
-            with self._way.failures.noted(), torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            with self._links.failures.noted(), torch.cuda.device(device) if device.type == "cuda" else nullcontext():
                 # The current stream waits for the averages.
-                averaged.wait()
+                self._averaged.wait()
+                current = torch.cuda.current_stream() if device.type == "cuda" else None
+                if current is not None:
+                    self._mean.record_stream(current)
+                    self._values.record_stream(current)
                 self._gather().wait()
-                self._way.failures.check_later(self._bucket.unpack(self._averages, self._values))
-                if device.type == "cuda":
-                    self._values.record_stream(torch.cuda.current_stream())
+                flags = self._bucket.unpack(self._averages, self._values)
+                self._links.failures.check_later(Flags(flags, None if current is None else current.record_event()))
                 self._end()
         except Exception:
             self._end()
+
+
+def _reader(value: torch.Tensor, stream: Stream) -> Callable[[], Optional[float]]:
+    """A function that waits for a value of the stream, and returns it if it is NaN."""
+    copy = value.to("cpu", non_blocking=True)
+    copied = stream.waiter()
+
+    def read() -> Optional[float]:
+        use(value.device)
+        copied()
+        return _NAN if bool(copy.isnan()) else None
+
+    return read

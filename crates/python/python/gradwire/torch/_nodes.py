@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import warnings
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -31,17 +32,17 @@ class Nodes:
         """The node of a rank."""
         return rank // self.local
 
-    def number_of(self, rank: int) -> int:
-        """The number of a rank among the ranks of its node."""
+    def local_rank_of(self, rank: int) -> int:
+        """The local rank of a rank: its number among the ranks of its node."""
         return rank % self.local
 
     def of_node(self, node: int) -> List[int]:
         """The ranks of a node."""
         return list(range(node * self.local, (node + 1) * self.local))
 
-    def of_column(self, number: int) -> List[int]:
-        """The ranks with this number on their nodes, by node."""
-        return [node * self.local + number for node in range(self.count)]
+    def of_column(self, local_rank: int) -> List[int]:
+        """The ranks with this local rank, by node: the ranks that own the same slices."""
+        return [node * self.local + local_rank for node in range(self.count)]
 
 
 # Nodes; or why the exchange is flat.
@@ -88,7 +89,7 @@ def agreed(facts: Sequence[Mapping[str, Any]]) -> Layout:
         if one["error"]:
             raise _core.ConfigError(one["error"] if rank == 0 or facts[0]["error"] else f"rank {rank}: {one['error']}")
         if one["given"] != facts[0]["given"]:
-            raise _core.ConfigError(f"nodes differs between ranks: rank 0 has {facts[0]['given']}, rank {rank} has {one['given']}")
+            raise _core.ConfigError(f"the argument nodes differs between ranks: rank 0 has {facts[0]['given']}, rank {rank} has {one['given']}")
     size = len(facts)
     count = facts[0]["count"]
     if count is None:
@@ -173,7 +174,33 @@ def agree(control: Any, nodes: Any, ranks: Sequence[int]) -> Layout:
     told = control.gather(0, json.dumps(facts_of(nodes, ranks)).encode())
     # This rank may end now, and the others must have its facts.
     control.wait()
-    return agreed([json.loads(one) for one in told])
+    facts = [json.loads(one) for one in told]
+    layout = agreed(facts)
+    doubt = doubt_about(layout[0], facts)
+    if doubt and control.rank == 0:
+        warnings.warn(doubt, RuntimeWarning, stacklevel=2)
+    return layout
+
+
+def doubt_about(nodes: Optional[Nodes], facts: Sequence[Mapping[str, Any]]) -> str:
+    """What is probably wrong with nodes that suit the arguments of all ranks, but not the names of
+    their hosts; empty if nothing is."""
+    hosts = [str(one["host"]) for one in facts]
+    distinct = set(hosts)
+    if nodes is None:
+        if len(facts) > 1 and distinct == {"localhost"} and facts[0]["node"] is None and facts[0]["count"] is None:
+            return (
+                "nodes='auto' found one node, because the host of every rank is called localhost; if ranks are on several machines, give the "
+                "number of nodes"
+            )
+        return ""
+    of_node = [set(hosts[node * nodes.local : (node + 1) * nodes.local]) for node in range(nodes.count)]
+    if len(distinct) > 1 and all(len(one) > 1 for one in of_node):
+        return (
+            f"nodes={facts[0]['given']}: every node has ranks of several hosts (node 0: {', '.join(sorted(of_node[0]))}), so gradients travel between "
+            "hosts without compression; start ranks host by host, as torchrun does, so that the ranks of a node follow each other"
+        )
+    return ""
 
 
 def ranks_of(process_group: Optional[Any]) -> List[int]:

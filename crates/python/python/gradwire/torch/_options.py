@@ -120,7 +120,7 @@ class Options:
     def reducer_alone(self, named: Iterable[Named], ranks: int = 1) -> _core.Reducer:
         """Creates a reducer that exchanges nothing. It tells how parameters would be sent over a
         number of ranks."""
-        return self.reducer(named, _Alone(ranks))  # type: ignore[arg-type]
+        return self.reducer(named, Alone(ranks))  # type: ignore[arg-type]
 
     def stages(self, named: Iterable[Named]) -> List[Tuple[int, int]]:
         """For each compressor of the schedule: its first step, and the number of steps from one
@@ -146,7 +146,7 @@ class Options:
         return any(re.search(r"\bef\s*=\s*ef21\b", spec) for spec in specs)
 
 
-class _Alone:
+class Alone:
     """Stands for a channel of some ranks that sends nothing."""
 
     rank = 0

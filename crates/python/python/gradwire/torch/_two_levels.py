@@ -6,8 +6,9 @@
    column. This is the exchange of one level, between nodes.
 3. The ranks of a node send each other the averages of their slices, and put them together.
 
-The backward pass submits step 1, and the thread of the column's reducer step 3; both in the order
-of buckets, which is the same on all ranks.
+The backward pass begins step 1. In main memory the thread of the column's reducer begins step 3,
+and on devices the end of the backward pass; both in the order of buckets, which is the same on all
+ranks.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from .._arrays import buffer, keeping
 from . import _nodes
 from ._buckets import Part
 from ._channel import Channel, connect as connect_one_level, destroy, private_groups, private_groups_of
-from ._columns import Cut, Model, Slice, model_of
+from ._columns import Cut, Model, Slice, model_of, slices_of
 from ._failures import Failures, Pending
 from ._inside import DeviceInside, HostInside, Inside, NodeBucket
-from ._node_averages import Between, DeviceAverage, HostAverage, Last, Way
+from ._node_averages import Between, DeviceAverage, HostAverage, Links, Unfinished
 from ._nodes import Nodes
-from ._options import Column, Options, compare, seconds_of
+from ._options import Alone, Column, Options, compare, seconds_of
 from ._staging import Stream
 from ._tensors import Named
 
@@ -42,8 +43,14 @@ _STATE_PART = 1 << 28
 
 _TYPES = {None: None, "bf16": torch.bfloat16}
 
+# What the reducer of a column does and says for ``TwoLevels``.
+_OF_COLUMN = frozenset(
+    "average average_device deadline enter array set_array exchange_at failed fewest_bytes forked load message_specs plan save "
+    "save_unless_kept sent specs".split()
+)
 
-class Levels(NamedTuple):
+
+class NodeOptions(NamedTuple):
     """The arguments ``nodes`` and ``inside`` of the user."""
 
     nodes: Any
@@ -65,23 +72,24 @@ class Connected:
 class TwoLevels:
     """Averages buckets over the ranks of equal nodes.
 
-    It has the methods of ``_core.Reducer``, except that ``average_bucket`` takes the place of
-    ``average``; ``average`` and ``average_device`` average slices of this rank's column.
+    It has the methods of ``_core.Reducer`` that hooks and ``LocalSteps`` use, except that
+    ``average_bucket`` takes the place of ``average``; ``average`` and ``average_device`` average
+    slices of this rank's column.
     """
 
-    def __init__(self, nodes: Nodes, model: Model, cut: Cut, connected: Connected, options: Options, inside: Optional[str]) -> None:
+    def __init__(self, nodes: Nodes, model: Model, cut: Cut, connected: Connected, ranks: Sequence[int], request: Request) -> None:
         control, column = connected.control, connected.column
         self.nodes, self.column, self._control, self._inside = nodes, column, control, connected.inside
         self.rank, self.size = control.rank, control.size
         self.exchange, self.spec, self.votes, self.stages = model.exchange, model.spec, model.votes, model.stages
         # The parameters, in the order of the model.
         self.names = list(model.shapes)
-        self._cut, self._dtype = cut, _TYPES[inside]
+        self._cut, self._dtype = cut, _TYPES[request.levels.inside]
         self._groups: Dict[Tuple[str, ...], int] = {}
         self._buckets: List[Tuple[NodeBucket, Part]] = []
-        self._failures, self._pending = Failures(control, nodes, options.on_nonfinite == "skip"), Pending()
-        self._ways: Dict[torch.device, Way] = {}
-        self._last = Last()
+        self._failures, self._pending = Failures(control, nodes, ranks, request.options.on_nonfinite == "skip"), Pending()
+        self._links: Dict[torch.device, Links] = {}
+        self._unfinished = Unfinished()
         # Whether buckets in main memory pass through streams like those on a GPU, as under Triton's
         # interpreter.
         self.uses_streams = False
@@ -90,8 +98,8 @@ class TwoLevels:
         self._step, self._bytes, self._earlier_bytes = -1, 0, 0
 
     def __getattr__(self, name: str) -> Any:
-        if name == "column":
-            raise AttributeError(name)
+        if name not in _OF_COLUMN:
+            raise AttributeError(f"'TwoLevels' has no '{name}'")
         return getattr(self.column, name)
 
     @property
@@ -106,14 +114,14 @@ class TwoLevels:
     def slices(self) -> List[Tuple[str, str, Tuple[int, ...]]]:
         """The slices that this rank owns, in the order of the model: the name of the parameter, the
         slice's own name, and its shape."""
-        return [(name, one.name, one.shape) for name, one in _own(self._cut, self.nodes.number_of(self.rank))]
+        return [(name, one.name, one.shape) for name, one in slices_of(self._cut, self.nodes.local_rank_of(self.rank))]
 
     def tensor_group(self, names: Sequence[str]) -> int:
         """The number of a group of parameters, given in the order of their values."""
         key = tuple(names)
         if key not in self._groups:
             self._groups[key] = len(self._buckets)
-            bucket = NodeBucket(names, self._cut, self.nodes.local, self.nodes.number_of(self.rank))
+            bucket = NodeBucket(names, self._cut, self.nodes.local, self.nodes.local_rank_of(self.rank))
             part = Part(self.column.tensor_group(bucket.names), bucket.names, slice(0, bucket.elements))
             self._buckets.append((bucket, part))
         return self._groups[key]
@@ -129,8 +137,8 @@ class TwoLevels:
         average = HostAverage if values.device.type == "cpu" and not self.uses_streams else DeviceAverage
         try:
             with self._failures.noted():
-                return average(self._way(values.device), bucket, values, dtype).start(part, between)
-        except RuntimeError as error:
+                return average(self._links_of(values.device), bucket, values, dtype).start(part, between)
+        except (RuntimeError, _core.GradwireError) as error:
             raise self._cause(error) from error
 
     def _cause(self, error: Exception) -> Exception:
@@ -139,26 +147,28 @@ class TwoLevels:
         self.column.abort()
         return self._failures.cause_of(error)
 
-    def _way(self, device: torch.device) -> Way:
-        if device not in self._ways:
-            self._ways[device] = Way(self._inside[device.type], self.column, self._failures, self._pending, Stream(device), self._last)
-        return self._ways[device]
+    def _links_of(self, device: torch.device) -> Links:
+        if device not in self._links:
+            inside, stream = self._inside[device.type], Stream(device)
+            self._links[device] = Links(inside, self.column, self._failures, self._pending, stream, self._unfinished)
+        return self._links[device]
 
     def _count(self, step: int, bucket: NodeBucket, dtype: torch.dtype) -> None:
-        """Counts the bytes of a bucket inside the node: a chunk to each other rank, twice."""
+        """Counts the bytes of a bucket inside the node."""
         if step != self._step:
             self._step, self._bytes, self._earlier_bytes = step, 0, self._earlier_bytes + self._bytes
         size = torch.empty((), dtype=dtype).element_size()
-        self._bytes += 2 * (bucket.ranks - 1) * (bucket.length + 1) * size
+        self._bytes += bucket.sent * size
 
     def wait(self) -> None:
         """Waits until all averages are done, and all messages of this rank have left."""
         failure: Optional[Exception] = None
         try:
-            self.column.call_later(self._last.finish)
+            self.column.call_later(self._unfinished.finish_last)
             self.column.wait()
         except _core.GradwireError as error:
-            failure = error
+            failure = self._failures.of_column(error)
+        self._unfinished.finish_on_devices()
         self._pending.wait()
         failure = self._failures.first(failure)
         if failure is not None:
@@ -206,7 +216,7 @@ class TwoLevels:
         finally:
             self._control.close()
             # The process groups end with their last reference.
-            self._ways.clear()
+            self._links.clear()
             self._inside.clear()
 
 
@@ -217,7 +227,7 @@ def average_in_memory(reducer: Any, tensor_group: int, step: int, values: torch.
         reducer.average(tensor_group, step, buffer(values), keeping(values))
         return
 
-    def between(own: Part, slices: torch.Tensor, ready: Optional[Callable[[], None]]) -> Future:
+    def between(own: Part, slices: torch.Tensor, ready: Optional[Callable[[], Optional[float]]]) -> Future:
         future: Future = Future()
         reducer.average(own.tensor_group, step, buffer(slices), partial(future.set_result, slices), ready=ready)
         return future
@@ -232,7 +242,7 @@ class Request:
 
     named: Sequence[Named]
     options: Options
-    levels: Levels
+    levels: NodeOptions
     create: Create
     caller: str
 
@@ -268,16 +278,33 @@ def _connected(nodes: Nodes, ranks: List[int], request: Request, control: _core.
     ``groups``."""
     options, caller = request.options, request.caller
     model = model_of(request.named, options, nodes.count)
-    cut, number = model.cut(nodes.local), nodes.number_of(control.rank)
-    slices = _own(cut, number)
-    pair = private_groups_of([ranks[at] for at in nodes.of_column(number)], options.deadline, f"{caller}, between nodes")
+    cut, local_rank = model.cut(nodes.local), nodes.local_rank_of(control.rank)
+    slices = slices_of(cut, local_rank)
+    place = local_rank, nodes.local, list(model.shapes.items())
+    tensors = [(one.name, torch.empty(one.shape, device="meta")) for _, one in slices]
+    create = lambda channel: request.create(model.options_of(options, slices), tensors, channel, place)
+    # Whatever is refused on some ranks only is refused on all, before the others connect.
+    _agree(control, lambda: create(Alone(nodes.count)).close())
+    pair = private_groups_of([ranks[at] for at in nodes.of_column(local_rank)], options.deadline, f"{caller}, between nodes")
     groups.extend(pair)
     inside = _connected_inside([ranks[at] for at in nodes.of_node(nodes.node_of(control.rank))], request)
     groups.extend(group for one in inside.values() for group in one.groups)
-    place = number, nodes.local, list(model.shapes.items())
-    tensors = [(one.name, torch.empty(one.shape, device="meta")) for _, one in slices]
-    column = request.create(model.options_of(options, slices), tensors, Channel(pair), place)
-    return TwoLevels(nodes, model, cut, Connected(control, column, inside), options, request.levels.inside)
+    return TwoLevels(nodes, model, cut, Connected(control, create(Channel(pair)), inside), ranks, request)
+
+
+def _agree(control: _core.Reducer, check: Callable[[], None]) -> None:
+    """Raises ``ConfigError`` on all ranks if ``check`` raises it on one."""
+    refusal = ""
+    try:
+        check()
+    except _core.ConfigError as error:
+        refusal = str(error)
+    refusals = [one.decode() for one in control.gather(0, refusal.encode())]
+    # This rank may end now, and the others must have its answer.
+    control.wait()
+    found = next((one for one in refusals if one), "")
+    if found:
+        raise _core.ConfigError(refusal or found)
 
 
 def _connected_inside(ranks: List[int], request: Request) -> Dict[str, Inside]:
@@ -286,11 +313,6 @@ def _connected_inside(ranks: List[int], request: Request) -> Dict[str, Inside]:
     types = dict.fromkeys("cpu" if on_host else parameter.device.type for _, parameter in request.named)
     deadline = request.options.deadline
     return {one: HostInside(ranks, deadline, request.caller) if one == "cpu" else DeviceInside(ranks, deadline) for one in types}
-
-
-def _own(cut: Cut, number: int) -> List[Tuple[str, Slice]]:
-    """The slices that a rank of a node owns, each with the name of its parameter."""
-    return [(name, one) for name, slices in cut.items() for one in slices if one.owner == number]
 
 
 def _compare(control: _core.Reducer, request: Request) -> None:
