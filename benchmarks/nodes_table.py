@@ -1,4 +1,4 @@
-"""Prints the table of results/nodes/README.md from its runs.jsonl."""
+"""Prints the table of results/nodes/README.md from its steps.jsonl."""
 
 import json
 import statistics

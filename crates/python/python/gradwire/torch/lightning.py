@@ -54,6 +54,7 @@ class Compression(pl.Callback):
         total_steps: Optional[int] = None,
         optimizer: Optional[OneBitAdam] = None,
         device: str = "auto",
+        transport: str = "auto",
         threads: int = 1,
         nodes: Optional[Any] = None,
         inside: Optional[str] = None,
