@@ -12,6 +12,7 @@ mod ef21;
 mod failures;
 mod global_model;
 mod identical;
+mod kept_arrays;
 mod ledger;
 mod mean;
 mod overlap;

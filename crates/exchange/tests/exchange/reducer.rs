@@ -2,15 +2,15 @@
 
 use crate::common::{adds, connected, exchange, gradients, tensors};
 use gradwire::registry::REGISTRY;
-use gradwire::{Kept, Spec, State, Tensor};
+use gradwire::{Spec, State, Tensor};
 use gradwire_exchange::{
-    ExchangeError, KeptArray, KeptFor, OnNonFinite, Outcome, Policy, Reducer, ReducerConfig,
-    ReducerThread, Schedule, in_process, reshard,
+    ExchangeError, OnNonFinite, Outcome, Policy, Reducer, ReducerConfig, ReducerThread, in_process,
+    reshard,
 };
 
 const SIZES: [usize; 4] = [300, 7, 20_000, 9000];
 
-fn model(name: &str, text: &str) -> ReducerConfig {
+pub(super) fn model(name: &str, text: &str) -> ReducerConfig {
     let mut policy = Policy::new(text.parse::<Spec>().unwrap());
     (policy.raw_vectors, policy.raw_below) = (false, 10);
     ReducerConfig {
@@ -23,7 +23,7 @@ fn model(name: &str, text: &str) -> ReducerConfig {
 }
 
 /// Runs `work` as every rank.
-fn ranks<R: Send>(
+pub(super) fn ranks<R: Send>(
     models: Vec<ReducerConfig>,
     work: impl Fn(usize, &mut Reducer) -> R + Sync,
 ) -> Vec<R> {
@@ -33,7 +33,12 @@ fn ranks<R: Send>(
 }
 
 /// A step in groups of tensors by index: the means of all tensors.
-fn step(reducer: &mut Reducer, groups: &[Vec<usize>], rank: usize, step: u64) -> Vec<Vec<f32>> {
+pub(super) fn step(
+    reducer: &mut Reducer,
+    groups: &[Vec<usize>],
+    rank: usize,
+    step: u64,
+) -> Vec<Vec<f32>> {
     let tensors = reducer.tensors().to_vec();
     let gradients = gradients(&tensors, rank, step);
     let mut means = vec![Vec::new(); tensors.len()];
@@ -346,90 +351,6 @@ fn groups_after_one_with_nan_are_skipped_too() {
             })
         };
         assert!(run(true) == run(false), "{model:?}");
-    }
-}
-
-#[test]
-fn an_array_that_is_set_before_the_first_step_is_saved_with_its_compressor() {
-    let model = model("all-gather", "topk:ratio=0.1");
-    let residual = vec![1.0; 300];
-    let saved = ranks(vec![model.clone()], |_, reducer| {
-        reducer.set_array(residual_of("t0.weight"), Some(residual.clone())).unwrap();
-        reducer.save()
-    });
-    ranks(vec![model], |_, reducer| {
-        reducer.restore(saved.clone()).unwrap();
-        assert_eq!(reducer.array(residual_of("t0.weight")), Some(&residual[..]));
-    });
-}
-
-fn residual_of(name: &str) -> KeptArray<'_> {
-    KeptArray { name, kind: Kept::Residual, of: KeptFor::Gradients }
-}
-
-/// A device that makes the averages of a scatter-reduce by itself sets the arrays of slices and of
-/// averages before a state is saved.
-#[test]
-fn a_state_of_arrays_that_were_set_equals_the_state_of_a_reducer_that_made_them() {
-    let mut model = model("scatter-reduce", "topk:ratio=0.1");
-    let later = vec![(1, "topk:ratio=0.2".parse::<Spec>().unwrap())];
-    model.policy.push = Schedule { first: model.policy.push.first, later };
-    let models = || vec![model.clone(); 2];
-    let names = [
-        "t0.weight",
-        "t2.weight[0..10000]",
-        "t2.weight[10000..20000]",
-        "t3.weight[0..4500]",
-        "t3.weight[4500..9000]",
-    ];
-    let arrays = || {
-        let of_both = [KeptFor::Gradients, KeptFor::Averages];
-        names
-            .iter()
-            .flat_map(move |name| of_both.map(|of| KeptArray { name, kind: Kept::Residual, of }))
-    };
-    let made = ranks(models(), |rank, reducer| {
-        let groups = [vec![0, 1, 2, 3]];
-        (0..2).for_each(|at| drop(step(reducer, &groups, rank, at)));
-        let values: Vec<_> =
-            arrays().map(|array| reducer.array(array).map(<[f32]>::to_vec)).collect();
-        // Both ranks have a residual of every slice, and one of them also of its average.
-        assert_eq!(values.iter().step_by(2).flatten().count(), names.len());
-        (reducer.save(), values)
-    });
-    for at in 0..names.len() {
-        let averages = made.iter().filter(|(_, values)| values[2 * at + 1].is_some());
-        assert_eq!(averages.count(), 1, "{}", names[at]);
-    }
-    ranks(models(), |rank, reducer| {
-        let (saved, values) = &made[rank];
-        reducer.enter(1).unwrap();
-        for (array, values) in arrays().zip(values) {
-            reducer.set_array(array, values.clone()).unwrap();
-        }
-        assert!(reducer.save() == *saved);
-        for wrong in ["t2.weight[0..3]", "t2.weight", "t9.weight[0..3]"] {
-            assert!(reducer.set_array(residual_of(wrong), None).is_err(), "{wrong}");
-        }
-    });
-}
-
-#[test]
-fn arrays_that_a_restored_state_lacks_are_forgotten() {
-    for text in ["topk:ratio=0.1", "topk:ratio=0.1,ef=ef21"] {
-        // All-gather has no encoder of averages, so that the states say nothing about one.
-        let unused = ranks(vec![model("all-gather", text); 2], |_, reducer| reducer.save());
-        ranks(vec![model("scatter-reduce", text); 2], |rank, reducer| {
-            step(reducer, &[vec![0, 1, 2, 3]], rank, 0);
-            let used = reducer.save();
-            for prefix in ["push/residual/", "reduce/residual/"] {
-                assert!(used.floats_under(prefix).next().is_some(), "{text}: {prefix}");
-            }
-            assert_eq!(used.floats_under("push/sum/").next().is_some(), text.contains("ef21"));
-            reducer.restore(unused.clone()).unwrap();
-            let left = reducer.save();
-            assert_eq!(left.floats_under("").map(|(key, _)| key).collect::<Vec<_>>(), [""; 0]);
-        });
     }
 }
 

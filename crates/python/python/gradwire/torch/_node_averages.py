@@ -62,7 +62,7 @@ class Links:
     column: _core.Reducer
     failures: Failures
     pending: Pending
-    # Of the device, beside its computation.
+    # Runs these averages while the device computes.
     stream: Stream
     unfinished: Unfinished
 
