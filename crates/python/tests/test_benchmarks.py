@@ -14,10 +14,10 @@ def test_script_compiles(script):
     compile(script.read_text(), str(script), "exec")
 
 
-@pytest.mark.parametrize("page, script", [("pytorch-links", "table.py"), ("pytorch-steps", "table.py"), ("nodes", "nodes_table.py")])
-def test_page_has_the_tables_of_its_runs(page, script):
+@pytest.mark.parametrize("page, script, runs", [("pytorch-links", "table.py", "runs"), ("pytorch-steps", "table.py", "runs"), ("nodes", "nodes_table.py", "steps")])
+def test_page_has_the_tables_of_its_runs(page, script, runs):
     folder = ROOT / "results" / page
-    command = [sys.executable, str(ROOT / "benchmarks" / script), str(folder / "runs.jsonl")]
+    command = [sys.executable, str(ROOT / "benchmarks" / script), str(folder / f"{runs}.jsonl")]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     tables = [line for line in printed.splitlines() if line.startswith(("|", "#"))]
     assert len(tables) > 8
