@@ -29,6 +29,9 @@ const PACKAGES: [&str; 9] = [
 
 /// The tests that run with every change: of the codes and kernels.
 const QUICK: &str = "test -p gradwire-bits --lib";
+/// Random inputs of each of their properties, a quarter of what other processors try: the emulator
+/// is slow.
+const CASES: &str = "64";
 /// The tests of compressors and exchanges, and the digests of the small committed runs.
 const MORE: [&str; 3] = [
     "test -p gradwire --lib",
@@ -63,7 +66,8 @@ pub(crate) fn check(report: &mut Report) -> Option<Toolchain> {
     }
     let toolchain = toolchain()?;
     report.step("aarch64", |counts| {
-        reads_whole(&mut toolchain.cargo(QUICK), |line| counts.read(line))
+        let mut cargo = toolchain.cargo(QUICK);
+        reads_whole(cargo.env("PROPTEST_CASES", CASES), |line| counts.read(line))
     });
     report.step("NEON", |_| match vectors::without(&toolchain) {
         Ok(missing) => {
