@@ -3,6 +3,7 @@
 mod aarch64;
 mod counts;
 mod debian;
+mod extension;
 mod fuzz;
 mod hard;
 mod mpi;

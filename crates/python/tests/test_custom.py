@@ -201,6 +201,65 @@ class Returning(Mine):
         return decoded if self._decoded is None else self._decoded(decoded)
 
 
+class Drifts(Mine):
+    """Decodes other values on another rank."""
+
+    def __init__(self, rank, drift):
+        self._rank, self._drift = rank, drift
+
+    def decompress(self, message, shape):
+        return super().decompress(message, shape) + self._drift * self._rank
+
+
+def drifting(rank, size, steps):
+    train(build(Drifts(rank, 1e-3))[0], torch.optim.SGD([torch.zeros(1)]), rank, range(steps))
+
+
+def test_a_python_compressor_that_decodes_differently_on_ranks_is_refused_on_all():
+    for failed in outcomes(3, drifting, 3):
+        assert failed[1] == "ConfigError" and "gave ranks 0 and 1 different tensors" in failed[2], failed
+
+
+class Counts(Mine):
+    """Decodes by the number of messages that it has decoded."""
+
+    _decoded = 0
+
+    def decompress(self, message, shape):
+        self._decoded += 1
+        return super().decompress(message, shape) * (1 + 1e-6 * self._decoded)
+
+
+class Noise(Mine):
+    def decompress(self, message, shape):
+        return super().decompress(message, shape) + 1e-6 * torch.rand(tuple(shape))
+
+
+class Overwrites(Mine):
+    def compress(self, tensor):
+        return super().compress(tensor.mul_(2))
+
+
+class Silent(Mine):
+    """Sends a tenth of a percent."""
+
+    def decompress(self, message, shape):
+        return 1e-3 * super().decompress(message, shape)
+
+
+@pytest.mark.parametrize("compressor, says", [
+    (Counts(), "Counts.decompress gives two copies"),
+    (Noise(), "Noise.decompress gives two copies"),
+    (Overwrites(), "Overwrites.compress changes the tensor"),
+    (Silent(), "Silent leaves a residual"),
+    (object(), "object has no method compress"),
+])
+def test_faults_of_a_python_compressor_are_found_without_ranks(compressor, says):
+    gradwire.torch.check(Mine())
+    with pytest.raises(gradwire.ConfigError, match=says):
+        gradwire.torch.check(compressor)
+
+
 def returning(rank, size, options):
     train(build(Returning(**options))[0], torch.optim.SGD([torch.zeros(1)]), rank, range(1))
 
