@@ -23,7 +23,7 @@ fn lists_and_tables_have_it() {
     assert!(table.contains("acme/scaled-sign:gain=2"), "{table}");
     let report = fs::read_to_string(folder.path().join("out/report.html")).unwrap();
     assert!(report.contains("acme/scaled-sign:gain=2"));
-    let bench = printed("bench --compressor acme/scaled-sign --elements 1000");
+    let bench = printed("bench --quick --compressor acme/scaled-sign --elements 1000");
     assert!(bench.contains("acme/scaled-sign"), "{bench}");
 }
 
