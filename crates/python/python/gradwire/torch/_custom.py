@@ -26,6 +26,7 @@ _FOREIGN: Dict[str, Any] = {
     "transport": "auto",
     "nodes": None,
     "inside": None,
+    "lighthouse": None,
     **{one.name: one.default for one in fields(Options) if one.name not in ("compressor", "deadline")},
 }
 
@@ -128,10 +129,10 @@ class Custom:
 
     @staticmethod
     def check(compressor: Any, arguments: Mapping[str, Any]) -> None:
-        """Refuses an object that is not a compressor, and arguments of the hook that it does not
+        """Refuses an object that is not a compressor, and arguments of the user that it does not
         support."""
         Codec(compressor)
-        foreign = [name for name, default in _FOREIGN.items() if _differs(arguments[name], default)]
+        foreign = [name for name, default in _FOREIGN.items() if name in arguments and _differs(arguments[name], default)]
         if arguments["exchange"] == "all-gather":
             foreign.remove("exchange")
         if foreign:
