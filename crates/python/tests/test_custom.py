@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import gradwire.torch
+import sharded
 from device import DEVICE
 from gradwire.torch._channel import Channel
 from models import Net, build, flat, train
@@ -198,6 +199,15 @@ def test_local_steps_take_a_python_compressor():
     assert "Mine by all-gather over 2 ranks" in mine[0][2] and "Mine" in mine[0][3]
     # A bit an element instead of 32.
     assert 16 * mine[0][4] < exact[0][4]
+
+
+def test_sharded_models_take_a_python_compressor():
+    exact, plain, mine = (ranks(2, sharded.run, one, {}, {}, True) for one in (Exact(), None, Mine()))
+    for found, expected in zip(exact, plain):
+        torch.testing.assert_close(torch.as_tensor(found[0]), torch.as_tensor(expected[0]), rtol=1e-4, atol=1e-5)
+    assert (mine[0][0] == mine[1][0]).all() and mine[0][1][-1] < mine[0][1][0]
+    (_, exact_stats), (_, stats) = exact[0][2], mine[0][2]
+    assert 16 * stats["message_bytes"] < exact_stats["message_bytes"]
 
 
 def refused_locally(rank, size):

@@ -104,9 +104,10 @@ class Custom:
     background. Call ``check`` first.
     """
 
-    def __init__(self, compressor: Any, reducer: _core.Reducer, shapes: Dict[str, torch.Size]) -> None:
-        # The shape of each tensor of the model.
-        self._shapes = shapes
+    def __init__(self, compressor: Any, reducer: _core.Reducer, shapes: Optional[Dict[str, torch.Size]]) -> None:
+        # The shape of each tensor, if they are known before the first step, or those seen so far.
+        self._knows_shapes = shapes is not None
+        self._shapes = shapes or {}
         self._codec = Codec(compressor)
         self._reducer = reducer
         self._residuals: Dict[str, torch.Tensor] = {}
@@ -148,6 +149,8 @@ class Custom:
         if self._stats["step"] != step:
             self._stats.update(_NO_COST, step=step)
             self._totals["total_steps"] += 1
+        if not self._knows_shapes:
+            self._shapes.update((name, gradient.shape) for name, gradient in zip(names, gradients))
         times = [time.perf_counter()]
         messages = [self._message(name, gradient) for name, gradient in zip(names, gradients)]
         self._sizes.update(zip(names, map(len, messages)))
@@ -299,7 +302,7 @@ class Custom:
             ) from error
         if compressor != self.spec:
             raise _core.StateError(f"the state was saved with {compressor}, but this compressor is {self.spec}; use the same one")
-        for name, residual in residuals.items():
+        for name, residual in residuals.items() if self._knows_shapes else ():
             expected = self._shapes.get(name)
             if expected != residual.shape:
                 has = "no such tensor" if expected is None else f"{tuple(expected)}"

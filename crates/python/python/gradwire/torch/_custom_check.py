@@ -18,8 +18,8 @@ _LARGEST_RESIDUAL = 100.0
 
 
 def check(compressor: Any) -> None:
-    """Checks an object with ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``
-    without ranks, in a second: that it encodes tensors of different shapes and sizes, zeros and
+    """Checks an object with ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) ->
+    tensor`` without ranks, in a second: that it encodes tensors of different shapes and sizes, zeros and
     large numbers; that a copy of it, as on another rank, decodes the same bits, whatever random
     numbers and messages came before; that it leaves its input unchanged; and that residuals of a
     constant gradient stay bounded, unless it has ``error_feedback = False``.

@@ -13,13 +13,14 @@ from ._custom import Custom
 class CustomReducer:
     """Averages groups of tensors in main memory with a compressor written in Python.
 
-    It has the methods of ``_core.Reducer`` that ``LocalSteps`` uses, except that ``average_values``
-    takes the place of ``average``. The reducer that it is made of connects the ranks.
+    It has the methods of ``_core.Reducer`` that sharded models and ``LocalSteps`` use, except that
+    ``average_values`` and ``average_whole`` take the place of ``average``. The reducer that it is
+    made of connects the ranks. Without the shapes of tensors it only averages whole groups.
     """
 
-    def __init__(self, compressor: Any, reducer: Any, shapes: Mapping[str, Sequence[int]]) -> None:
-        self._reducer, self._shapes = reducer, {name: torch.Size(shape) for name, shape in shapes.items()}
-        self._custom = Custom(compressor, reducer, self._shapes)
+    def __init__(self, compressor: Any, reducer: Any, shapes: Optional[Mapping[str, Sequence[int]]] = None) -> None:
+        self._reducer, self._shapes = reducer, {name: torch.Size(shape) for name, shape in (shapes or {}).items()}
+        self._custom = Custom(compressor, reducer, None if shapes is None else self._shapes)
         self._groups: Dict[int, List[str]] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -42,6 +43,13 @@ class CustomReducer:
         shapes = [self._shapes[name] for name in names]
         ends = list(itertools.accumulate((shape.numel() for shape in shapes), initial=0))
         parts = [values[start:end].view(shape) for start, end, shape in zip(ends, ends[1:], shapes)]
+        self._average(step, names, parts, values)
+
+    def average_whole(self, names: Sequence[str], step: int, values: torch.Tensor) -> None:
+        """Averages the values of a group over all ranks, in place, as one tensor."""
+        self._average(step, [", ".join(names)], [values], values)
+
+    def _average(self, step: int, names: Sequence[str], parts: Sequence[torch.Tensor], values: torch.Tensor) -> None:
         try:
             self._custom.average(step, names, parts, values)
         except BaseException:
