@@ -19,10 +19,12 @@ _LARGEST_RESIDUAL = 100.0
 
 def check(compressor: Any) -> None:
     """Checks an object with ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) ->
-    tensor`` without ranks, in a second: that it encodes tensors of different shapes and sizes, zeros and
-    large numbers; that a copy of it, as on another rank, decodes the same bits, whatever random
-    numbers and messages came before; that it leaves its input unchanged; and that residuals of a
-    constant gradient stay bounded, unless it has ``error_feedback = False``.
+    tensor`` without ranks, in a second.
+
+    It must encode tensors of different shapes and sizes, zeros and large numbers, and leave its
+    input unchanged. A copy of it, as on another rank, must decode the same bits, whatever random
+    numbers and messages came before. Residuals of a constant gradient must stay bounded, unless it
+    has ``error_feedback = False``.
 
     Raises ``ConfigError``, which names the first fault. The object itself decodes and encodes
     nothing: all is done with copies.
