@@ -19,7 +19,9 @@ fn lists_and_tables_have_it() {
     let printed = |arguments| printed(folder.path(), arguments);
     assert!(printed("list").contains("acme/scaled-sign"));
     assert!(printed("list acme/scaled-sign").contains("multiplies the mean"));
-    let table = printed("compare --compressor none --compressor acme/scaled-sign:gain=2 --steps 3 --out out");
+    let table = printed(
+        "compare --compressor none --compressor acme/scaled-sign:gain=2 --steps 3 --out out",
+    );
     assert!(table.contains("acme/scaled-sign:gain=2"), "{table}");
     let report = fs::read_to_string(folder.path().join("out/report.html")).unwrap();
     assert!(report.contains("acme/scaled-sign:gain=2"));
