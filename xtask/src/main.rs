@@ -3,6 +3,7 @@
 mod aarch64;
 mod counts;
 mod debian;
+mod extension;
 mod fuzz;
 mod hard;
 mod mpi;
@@ -23,6 +24,7 @@ usage: cargo xtask <task>
   test      check format and lints, run every test (also under MPI, if it is installed) and every documented
             example, in Rust and in Python; ends with counts
   python    run only the tests of the Python package
+  extension run only the tests of examples/extension, a crate outside the workspace with a compressor of its own
   generate  after adding a compressor, generate everything that is made from the registry: golden, corpus and docs
   golden    write missing golden files (existing ones are never changed)
   corpus    add seeds for the fuzz targets from the golden files
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
     match (task.as_str(), arguments.as_slice()) {
         ("test", []) => test::run(),
         ("python", []) => test::run_python(),
+        ("extension", []) => test::run_extension(),
         ("generate", []) => generate(&["golden", "corpus", "docs"]),
         (part @ ("golden" | "corpus" | "docs"), []) => generate(&[part]),
         ("results", folders) => results::run(folders),

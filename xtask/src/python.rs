@@ -92,6 +92,13 @@ pub(crate) fn test(package: Option<Package>, beside: bool, report: &mut Report) 
     });
 }
 
+impl Package {
+    /// The interpreter that has the package.
+    pub(crate) fn python(&self) -> Command {
+        python(&self.0)
+    }
+}
+
 /// The interpreter of an environment.
 fn python(folder: &Path) -> Command {
     let mut python = Command::new(folder.join("venv/bin/python"));

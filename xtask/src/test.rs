@@ -6,6 +6,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
 use crate::aarch64;
+use crate::extension;
 use crate::counts::{reads, reads_whole};
 use crate::mpi;
 use crate::python::{self, Environment};
@@ -18,7 +19,7 @@ type Step = (&'static str, &'static str);
 const FIRST: [Step; 2] = [("format", "fmt --all --check"), ("build", "test --workspace --no-run")];
 const TESTS: Step = ("tests", "test --workspace --no-fail-fast");
 /// The checks of the code and its documentation, without tests.
-const CHECKS: [Step; 3] = [
+const CHECKS: [Step; 4] = [
     // Fuzz targets are included, without the library that runs them, which needs a C++ compiler.
     (
         "lints",
@@ -29,6 +30,7 @@ const CHECKS: [Step; 3] = [
         "doc --workspace --exclude gradwire-fuzz --no-deps --config build.rustdocflags=[\"-Dwarnings\"]",
     ),
     ("codes without the standard library", "check -p gradwire-bits --no-default-features --lib"),
+    ("compressors alone", "check -p gradwire --no-default-features --lib"),
 ];
 
 /// Runs every step, even after one has failed, and prints a summary.
@@ -63,6 +65,7 @@ fn beside_tests(are_running: &Receiver<()>, environment: Environment, mpi: bool)
     // Cargo builds one thing at a time, and the tests must be built before it runs them.
     let _ = are_running.recv();
     let package = python::build(environment, &mut report);
+    extension::test(package.as_ref(), &mut report);
     let checks = thread::scope(|scope| {
         let checks = scope.spawn(|| check(mpi));
         python::test(package, true, &mut report);
@@ -95,6 +98,14 @@ pub(crate) fn run_python() -> ExitCode {
     let mut report = Report::default();
     let package = python::build(Environment::prepare(), &mut report);
     python::test(package, false, &mut report);
+    sum_up(&report)
+}
+
+/// Runs only the tests of `examples/extension`, and prints a summary.
+pub(crate) fn run_extension() -> ExitCode {
+    let mut report = Report::default();
+    let package = python::build(Environment::prepare(), &mut report);
+    extension::test(package.as_ref(), &mut report);
     sum_up(&report)
 }
 

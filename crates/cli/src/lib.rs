@@ -1,6 +1,7 @@
 //! The `gradwire` command line: one file for each verb.
 //!
-//! [`run`] is the whole program; the binary and the Python package call it.
+//! [`run`] is the whole program; the binary and the Python package call it. [`main_with`] makes a
+//! program that has more compressors.
 
 mod deltas;
 mod engine;
@@ -14,8 +15,10 @@ mod tensors;
 mod verbs;
 
 use std::ffi::OsString;
+use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use gradwire::{Entry, registry};
 
 /// Compressed exchange for distributed training: compare compressors on your data, and predict step
 /// times on your link.
@@ -48,6 +51,25 @@ enum Verb {
     Pack(verbs::pack::Pack),
     Unpack(verbs::unpack::Unpack),
     Data(verbs::data::Data),
+}
+
+/// The `main` of a program `gradwire` that has the compressors of other crates, too: every command
+/// knows them by name.
+///
+/// ```no_run
+/// # use std::process::ExitCode;
+/// # use gradwire::{Entry, registry::REGISTRY};
+/// # static ENTRY: Entry = Entry { id: "acme/scaled-sign", ..*REGISTRY[0] };
+/// fn main() -> ExitCode {
+///     gradwire_cli::main_with(&[&ENTRY])
+/// }
+/// ```
+pub fn main_with(entries: &[&'static Entry]) -> ExitCode {
+    if let Err(error) = registry::register(entries) {
+        output::note(error.to_string());
+        return ExitCode::from(2);
+    }
+    ExitCode::from(run(std::env::args_os()))
 }
 
 /// Runs the command line with the arguments of a process, the program's name first. Returns the

@@ -8,5 +8,5 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    ExitCode::from(gradwire_cli::run(std::env::args_os()))
+    gradwire_cli::main_with(&[])
 }

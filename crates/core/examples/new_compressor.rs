@@ -20,11 +20,10 @@ use gradwire::tools::{
 };
 use gradwire::{
     Compressor, Coverage, DecodeArgs, DecodeError, Decoder, EncodeArgs, Encoder, Entry, Family,
-    Floats, Memory, NonFinite, Rng, Spec, Tensor, Workspace,
+    Floats, Guarantee, Memory, NonFinite, Rng, Spec, Tensor, Workspace,
 };
 
-/// Its entry. It need not be in the registry: `Spec::of` takes any. The registry is what spec
-/// strings look names up in.
+/// Its entry. `Spec::of` takes any; spec strings know those that are registered.
 static ENTRY: Entry = Entry {
     id: "few-levels",
     summary: "the largest elements, each in a few levels",
@@ -35,7 +34,7 @@ static ENTRY: Entry = Entry {
     examples: &["one-in=3,s=1", "momentum=0.5"],
     reference: "this example",
     payload: "positions, step f32, levels",
-    ..Entry::of::<FewLevels>()
+    ..Entry::of::<FewLevels>(|_| Guarantee::Contractive)
 };
 
 gradwire::parameters! {

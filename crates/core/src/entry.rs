@@ -1,5 +1,6 @@
 //! A compressor's declarations for lists, spec strings and exchanges.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::parameters::common::COMMON;
@@ -34,6 +35,47 @@ impl Family {
     }
 }
 
+/// What a compressor with certain parameters promises about the decoded tensor, for every tensor x.
+/// The method's documentation may exempt numbers at the ends of a format's range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guarantee {
+    /// The decoded tensor is x in expectation, without error feedback. Errors of different steps,
+    /// tensors and ranks are independent, unless ranks must draw the same so that messages add up.
+    Unbiased,
+    /// With error feedback, there is an a > 0 such that the expected squared error of the decoded
+    /// tensor is at most (1 − a)·‖x‖². (Sending zeros has the error ‖x‖².) `ef=ef21` needs this: it
+    /// brings the estimate closer to the gradient at every step.
+    Contractive,
+    /// Unbiased and contractive.
+    Both,
+    /// Neither, for this reason, which lists show: it completes the sentence "The decoded tensor is
+    /// neither unbiased nor contractive, because …".
+    Neither(&'static str),
+}
+
+impl Guarantee {
+    /// Whether the decoded tensor is the encoded one in expectation.
+    pub fn is_unbiased(self) -> bool {
+        matches!(self, Self::Unbiased | Self::Both)
+    }
+
+    /// Whether messages bring receivers closer to every tensor.
+    pub fn is_contractive(self) -> bool {
+        matches!(self, Self::Contractive | Self::Both)
+    }
+}
+
+impl fmt::Display for Guarantee {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unbiased => f.write_str("unbiased"),
+            Self::Contractive => f.write_str("contractive"),
+            Self::Both => f.write_str("unbiased, contractive"),
+            Self::Neither(reason) => write!(f, "neither: {reason}"),
+        }
+    }
+}
+
 /// Facts about a compressor with certain parameters, for specs, reports and laws.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Properties {
@@ -42,12 +84,6 @@ pub struct Properties {
     pub value_bits: Option<u32>,
     /// Whether both ends draw the positions of the sent elements, so messages do not contain them.
     pub draws_positions: bool,
-    /// Whether, with error feedback, there is an a > 0 such that for every tensor x the expected
-    /// squared error of the decoded tensor is at most (1 − a)·‖x‖². (Sending zeros has the error
-    /// ‖x‖².) `ef=ef21` needs this property: it brings the estimate closer to the gradient at every
-    /// step. Methods that may drop all small elements lack it. The method's documentation may
-    /// exempt numbers at the ends of a format's range.
-    pub is_contractive: bool,
     /// Whether residuals stay bounded with error feedback. If not, users must give `ef=off`.
     pub allows_feedback: bool,
     /// Whether all ranks must have the same weight under all-reduce, because a round adds integers.
@@ -55,12 +91,11 @@ pub struct Properties {
 }
 
 impl Properties {
-    /// The number of bits varies, messages contain positions, error feedback and different weights
-    /// are allowed, and the method need not be contractive; for struct update syntax.
+    /// The number of bits varies, messages contain positions, and error feedback and different
+    /// weights are allowed; for struct update syntax.
     pub const DEFAULT: Self = Self {
         value_bits: None,
         draws_positions: false,
-        is_contractive: false,
         allows_feedback: true,
         needs_equal_weights: false,
     };
@@ -68,7 +103,8 @@ impl Properties {
 
 /// A compressor's declaration. The [registry](crate::registry) is a table of them.
 ///
-/// An entry ends with `..Entry::of::<T>()` or `..Entry::new(…)` for the defaults.
+/// An entry ends with `..Entry::of::<T>(…)` or `..Entry::new(…)` for the defaults. The guarantee has
+/// no default.
 #[derive(Debug)]
 pub struct Entry {
     /// The name in spec strings.
@@ -94,13 +130,13 @@ pub struct Entry {
     pub reference: &'static str,
     /// The fields of the message, in a line.
     pub payload: &'static str,
-    /// Whether the decoded tensor equals the encoded one in expectation, with the default
-    /// parameters; false by default.
-    pub unbiased: bool,
     /// Whether decoding restores every bit of an `f32` input; false by default.
     pub lossless: bool,
     /// Passes over the tensor, which bound its speed; [`Passes::ONE`] by default.
     pub passes: Passes,
+    /// What it promises about the decoded tensor, computed from values of
+    /// [`parameters`](Self::parameters).
+    pub guarantee: fn(&[Value]) -> Guarantee,
     /// Properties that may depend on parameters: computes them from values of
     /// [`parameters`](Self::parameters); [`Properties::DEFAULT`] by default.
     pub properties: fn(&[Value]) -> Properties,
@@ -110,15 +146,19 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Defaults for a compressor type that declares its own [parameters](crate::parameters!); for
-    /// struct update syntax.
-    pub const fn of<T: Compressor + Parameters + 'static>() -> Self {
-        Self::new(T::PARAMETERS, |values| Arc::new(T::new(values)))
+    /// Defaults for a compressor type that declares its own [parameters](crate::parameters!), with
+    /// its guarantee; for struct update syntax.
+    pub const fn of<T: Compressor + Parameters + 'static>(
+        guarantee: fn(&[Value]) -> Guarantee,
+    ) -> Self {
+        Self::new(T::PARAMETERS, guarantee, |values| Arc::new(T::new(values)))
     }
 
-    /// Defaults for the entry of a compressor with these parameters; for struct update syntax.
+    /// Defaults for the entry of a compressor with these parameters and guarantee; for struct update
+    /// syntax.
     pub const fn new(
         parameters: &'static [Param],
+        guarantee: fn(&[Value]) -> Guarantee,
         build: fn(&[Value]) -> Arc<dyn Compressor>,
     ) -> Self {
         Self {
@@ -132,9 +172,9 @@ impl Entry {
             examples: &[],
             reference: "",
             payload: "",
-            unbiased: false,
             lossless: false,
             passes: Passes::ONE,
+            guarantee,
             properties: |_| Properties::DEFAULT,
             build,
         }
@@ -148,6 +188,11 @@ impl Entry {
     /// The compressor with its default parameters.
     pub fn compressor(&self) -> Arc<dyn Compressor> {
         (self.build)(&self.defaults())
+    }
+
+    /// The guarantee with the default parameters.
+    pub fn default_guarantee(&self) -> Guarantee {
+        (self.guarantee)(&self.defaults())
     }
 
     /// Its own parameters, then the common ones that it does not redefine.

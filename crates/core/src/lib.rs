@@ -92,7 +92,7 @@ pub use compressors::SingleRank;
 pub use context::{Context, Coverage};
 pub use decoder::{DecodeJob, Decoder};
 pub use encoder::{EncodeJob, Encoder, Kept};
-pub use entry::{Entry, Family, Properties};
+pub use entry::{Entry, Family, Guarantee, Properties};
 pub use error::{Error, StateError};
 pub use floats::{Dtype, Floats};
 pub use gradwire_bits::{DecodeError, try_resize};
@@ -113,10 +113,9 @@ pub use threads::{Threads, Unit};
 pub use traffic::{MemoryTraffic, Moved};
 pub use workspace::{Helpers, Workspace};
 
-/// Compiles and runs the guide's examples.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/adding-a-compressor.md")]
-struct AddingACompressor;
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../guide.md")]
+pub mod guide {}
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::compressors::{baseline, quantization, sparsification};
-use crate::entry::{Entry, Properties};
+use crate::entry::{Entry, Guarantee, Properties};
 use crate::memories::{Average, Ef21, Memory, Scope};
 use crate::parameters::common::COMMON;
 use crate::parameters::{Param, Value};
@@ -102,6 +102,11 @@ impl Spec {
     /// The compressor's properties with these parameters.
     pub fn properties(&self) -> Properties {
         (self.entry.properties)(&self.values)
+    }
+
+    /// What the compressor promises with these parameters.
+    pub fn guarantee(&self) -> Guarantee {
+        (self.entry.guarantee)(&self.values)
     }
 
     /// The residual of error feedback; `None` without error feedback. Another memory may

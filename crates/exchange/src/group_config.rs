@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 
-use gradwire::registry::REGISTRY;
-use gradwire::{Dtype, Spec, Tensor};
+use gradwire::{Dtype, Spec, Tensor, registry};
 
 use crate::error::refuse;
 use crate::{Exchange, ExchangeError, Participation, Policy, Result, Rule, Synchronization};
@@ -187,8 +186,7 @@ impl GroupConfig<'_> {
                  out momentum and ef=ef21, or use all-gather or scatter-reduce"
             ));
         }
-        let linear: Vec<_> = REGISTRY
-            .iter()
+        let linear: Vec<_> = registry::all()
             .filter(|entry| entry.compressor().adds())
             .map(|entry| entry.id)
             .collect();
@@ -241,7 +239,7 @@ impl GroupConfig<'_> {
             return Ok(());
         };
         let sparse: Vec<_> =
-            REGISTRY.iter().filter(|entry| entry.sparse).map(|entry| entry.id).collect();
+            registry::all().filter(|entry| entry.sparse).map(|entry| entry.id).collect();
         refuse(format!(
             "sparse-all-reduce needs messages with few elements, but messages of '{spec}' carry all; use all-reduce, \
              all-gather, scatter-reduce or server, or a sparse compressor: {}",

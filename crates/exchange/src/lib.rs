@@ -133,6 +133,7 @@ mod exchange;
 mod group;
 mod group_config;
 mod launch;
+pub mod laws;
 mod ledger;
 mod link;
 mod mean;

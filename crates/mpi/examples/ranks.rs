@@ -20,7 +20,7 @@ use common::checks;
 use common::engine::Engine;
 use common::{RATE, Run, exchange, gradients};
 use gradwire::Spec;
-use gradwire_exchange::{DistributedOptimizer, ExchangeError, Role, StepInput, Transport};
+use gradwire_exchange::{DistributedOptimizer, ExchangeError, Role, StepInput, Transport, laws};
 use gradwire_mpi::World;
 
 /// Time enough for a check on a busy machine.
@@ -33,19 +33,20 @@ fn main() -> ExitCode {
     let (verb, name) = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [verb, name] => (verb, name),
         _ => panic!(
-            "usage: ranks matrix|early|silent|killed|panics|differs|meets|between|absent STRATEGY"
+            "usage: ranks laws|matrix|early|silent|killed|panics|differs|meets|between|absent STRATEGY"
         ),
     };
     if verb == "absent" && launched_as_1() {
         thread::sleep(Duration::from_secs(60));
     }
-    let deadline = if verb == "matrix" { LONG } else { SHORT };
+    let deadline = if ["laws", "matrix"].contains(&verb) { LONG } else { SHORT };
     let mut job = Job { world: World::init(deadline).unwrap() };
     let done = match verb {
         "matrix" => {
             matrix(&mut job, name);
             Ok(())
         }
+        "laws" => job.obeys_laws(),
         "meets" => job.meets(name),
         "between" => job.between(),
         _ => job.harm(verb, name),
@@ -124,6 +125,15 @@ impl Job {
     fn join(&mut self, run: &Run) -> Result<Role, ExchangeError> {
         let transport = Box::new(self.world.connect()?);
         Role::join(transport, &run.setup(), || run.optimizer())
+    }
+
+    /// The laws of transports of which no rank fails.
+    fn obeys_laws(&mut self) -> Result<(), ExchangeError> {
+        for (name, law) in laws::LAWS {
+            law(&mut self.world.connect()?);
+            println!("rank {}: {name}", self.world.rank());
+        }
+        Ok(())
     }
 
     /// Connects all ranks again after rank 1 has left with an error of its own.

@@ -151,6 +151,15 @@ fn every_exchange_passes_the_checks() {
 }
 
 #[test]
+fn mpi_obeys_the_laws() {
+    let Some(open_mpi) = open_mpi("the laws of transports") else { return };
+    let lines = 3 * gradwire_exchange::laws::LAWS.len();
+    let job = mpirun(open_mpi, 3, ["laws", "all"], lines, false);
+    assert!(job.status.is_some_and(|status| status.success()), "{:?}: {}", job.status, job.output);
+    assert_eq!(job.output.lines().count(), lines, "{}", job.output);
+}
+
+#[test]
 fn a_rank_that_comes_to_harm_is_named() {
     // Some ranks are one step behind when they are told to stop. For a killed rank, messages of the
     // step before may be lost.

@@ -18,6 +18,8 @@ mod listing;
 mod policy;
 mod reducer;
 
+use gradwire::{Entry, registry};
+use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 
 /// Keeps an object until the process ends, and never runs its finalizer, which would wait for
@@ -29,6 +31,16 @@ fn keep_forever(object: Py<PyAny>) {
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    fill(module, &[])
+}
+
+/// Fills a module with all of `gradwire._core`, and registers compressors of other crates.
+/// `examples/extension` has a Python package that takes the place of `gradwire._core`.
+///
+/// # Errors
+/// An `ImportError` that names the compressor and the remedy, if one cannot be registered.
+pub fn fill(module: &Bound<'_, PyModule>, entries: &[&'static Entry]) -> PyResult<()> {
+    registry::register(entries).map_err(|error| PyImportError::new_err(error.to_string()))?;
     errors::add(module)?;
     delta::add(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -1,6 +1,6 @@
 //! The registry for Python.
 
-use gradwire::registry::REGISTRY;
+use gradwire::{Entry, registry};
 use gradwire_exchange::CompressionSchedule;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -11,13 +11,14 @@ use crate::errors::Failure;
 /// name, and includes the parameters that all compressors have.
 #[pyfunction]
 pub(crate) fn compressors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
-    let describe = |entry: &&gradwire::Entry| {
+    let describe = |entry: &Entry| {
         let dict = PyDict::new(py);
         dict.set_item("id", entry.id)?;
         dict.set_item("summary", entry.summary)?;
         dict.set_item("formula", entry.formula)?;
         dict.set_item("payload", entry.payload)?;
-        dict.set_item("unbiased", entry.unbiased)?;
+        dict.set_item("unbiased", entry.default_guarantee().is_unbiased())?;
+        dict.set_item("guarantee", entry.default_guarantee().to_string())?;
         dict.set_item("lossless", entry.lossless)?;
         dict.set_item("family", entry.family.name())?;
         dict.set_item("aggregation", entry.compressor().aggregation().name())?;
@@ -37,7 +38,7 @@ pub(crate) fn compressors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
         dict.set_item("parameters", parameters)?;
         Ok(dict)
     };
-    REGISTRY.iter().map(describe).collect()
+    registry::all().map(describe).collect()
 }
 
 /// A spec string or schedule as gradwire prints it: the parameters that differ from their defaults,

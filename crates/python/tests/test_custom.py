@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import gradwire.torch
+import sharded
 from device import DEVICE
 from gradwire.torch._channel import Channel
 from models import Net, build, flat, train
@@ -160,6 +161,70 @@ def test_states_of_other_compressors_and_models_are_refused():
     assert "'second.weight' was saved in another memory format" in layout
 
 
+class Exact:
+    """Sends every bit."""
+
+    def compress(self, tensor):
+        return tensor.numpy().tobytes()
+
+    def decompress(self, message, shape):
+        return torch.frombuffer(bytearray(message), dtype=torch.float32).view(tuple(shape))
+
+
+def local(compressor, **options):
+    torch.manual_seed(0)
+    net = Net()
+    inner = torch.optim.SGD(net.parameters(), lr=0.1)
+    return net, gradwire.torch.LocalSteps(net, inner, compressor=compressor, deadline=60.0, **options)
+
+
+def in_rounds(rank, size, compressor):
+    """The parameters after rounds of local steps, with a restored state in between; and how the
+    rounds are described."""
+    net, steps = local(compressor, every=2, fragments=2, exchange="all-gather")
+    train(net, steps, rank, range(4))
+    steps.load_state_dict(steps.state_dict())
+    losses = train(net, steps, rank, range(4, 24))
+    steps.synchronize()
+    stats = steps.stats()
+    return flat(net), losses, repr(steps), str(steps.describe()), stats["message_bytes"], sorted(stats)
+
+
+def test_local_steps_take_a_python_compressor():
+    exact, plain, mine = (ranks(2, in_rounds, one) for one in (Exact(), "none", Mine()))
+    for found, expected in zip(exact, plain):
+        torch.testing.assert_close(torch.as_tensor(found[0]), torch.as_tensor(expected[0]), rtol=1e-5, atol=1e-6)
+        assert found[5] == expected[5]
+    assert (mine[0][0] == mine[1][0]).all() and numpy.mean(mine[0][1][-4:]) < numpy.mean(mine[0][1][:2])
+    assert "Mine by all-gather over 2 ranks" in mine[0][2] and "Mine" in mine[0][3]
+    # A bit an element instead of 32.
+    assert 16 * mine[0][4] < exact[0][4]
+
+
+def test_sharded_models_take_a_python_compressor():
+    exact, plain, mine = (ranks(2, sharded.run, one, {}, {}, True) for one in (Exact(), None, Mine()))
+    for found, expected in zip(exact, plain):
+        torch.testing.assert_close(torch.as_tensor(found[0]), torch.as_tensor(expected[0]), rtol=1e-4, atol=1e-5)
+    assert (mine[0][0] == mine[1][0]).all() and mine[0][1][-1] < mine[0][1][0]
+    (_, exact_stats), (_, stats) = exact[0][2], mine[0][2]
+    assert 16 * stats["message_bytes"] < exact_stats["message_bytes"]
+
+
+def refused_locally(rank, size):
+    said = {}
+    for name, value in {"rules": {"*": "none"}, "lighthouse": "http://localhost:1", "nodes": 2, "threads": 2, "exchange": "all-reduce"}.items():
+        with pytest.raises(gradwire.ConfigError) as refusal:
+            local(Mine(), **{name: value})
+        said[name] = str(refusal.value)
+    return said
+
+
+def test_arguments_of_local_steps_that_a_python_compressor_does_not_support_are_refused():
+    (said,) = ranks(1, refused_locally)
+    for name, text in said.items():
+        assert "written in Python does not support" in text and name in text, text
+
+
 class Fails(Mine):
     def __init__(self, rank):
         self._fails = rank == 1
@@ -199,6 +264,65 @@ class Returning(Mine):
     def decompress(self, message, shape):
         decoded = super().decompress(message, shape)
         return decoded if self._decoded is None else self._decoded(decoded)
+
+
+class Drifts(Mine):
+    """Decodes other values on another rank."""
+
+    def __init__(self, rank, drift):
+        self._rank, self._drift = rank, drift
+
+    def decompress(self, message, shape):
+        return super().decompress(message, shape) + self._drift * self._rank
+
+
+def drifting(rank, size, steps):
+    train(build(Drifts(rank, 1e-3))[0], torch.optim.SGD([torch.zeros(1)]), rank, range(steps))
+
+
+def test_a_python_compressor_that_decodes_differently_on_ranks_is_refused_on_all():
+    for failed in outcomes(3, drifting, 3):
+        assert failed[1] == "ConfigError" and "gave ranks 0 and 1 different tensors" in failed[2], failed
+
+
+class Counts(Mine):
+    """Decodes by the number of messages that it has decoded."""
+
+    _decoded = 0
+
+    def decompress(self, message, shape):
+        self._decoded += 1
+        return super().decompress(message, shape) * (1 + 1e-6 * self._decoded)
+
+
+class Noise(Mine):
+    def decompress(self, message, shape):
+        return super().decompress(message, shape) + 1e-6 * torch.rand(tuple(shape))
+
+
+class Overwrites(Mine):
+    def compress(self, tensor):
+        return super().compress(tensor.mul_(2))
+
+
+class Silent(Mine):
+    """Sends a tenth of a percent."""
+
+    def decompress(self, message, shape):
+        return 1e-3 * super().decompress(message, shape)
+
+
+@pytest.mark.parametrize("compressor, says", [
+    (Counts(), "Counts.decompress gives two copies"),
+    (Noise(), "Noise.decompress gives two copies"),
+    (Overwrites(), "Overwrites.compress changes the tensor"),
+    (Silent(), "Silent leaves a residual"),
+    (object(), "object has no method compress"),
+])
+def test_faults_of_a_python_compressor_are_found_without_ranks(compressor, says):
+    gradwire.torch.check(Mine())
+    with pytest.raises(gradwire.ConfigError, match=says):
+        gradwire.torch.check(compressor)
 
 
 def returning(rank, size, options):

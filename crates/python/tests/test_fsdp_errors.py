@@ -155,7 +155,7 @@ def refused(rank, size, case):
         ("exchange", "needs replicas"),
         ("every", "use gradwire.torch.LocalSteps"),
         ("parameters", "give a quantizer"),
-        ("python", "DistributedDataParallel only"),
+        ("python", "has no method compress()"),
         ("mesh", "mesh of one dimension"),
         ("replicas", "in common"),
         ("skip", "needs a mesh of one dimension"),

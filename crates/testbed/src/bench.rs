@@ -23,7 +23,7 @@ pub mod threads;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use gradwire::registry::REGISTRY;
+use gradwire::registry;
 use gradwire::{
     Coverage, Decoder, Encoder, Error, Floats, MemoryTraffic, Moved, Rng, Spec, Tensor,
 };
@@ -118,7 +118,7 @@ pub fn default_specs() -> Vec<Spec> {
         "sketchml:code=huffman",
     ];
     let mut specs: Vec<Spec> = Vec::new();
-    for entry in REGISTRY {
+    for entry in registry::all() {
         specs.push(Spec::of(entry));
         let own = variants.iter().filter_map(|text| text.parse::<Spec>().ok());
         specs.extend(own.filter(|spec| spec.entry().id == entry.id));
@@ -408,7 +408,7 @@ mod tests {
     fn every_compressor_is_measured() {
         let effort = Effort { repetitions: 1, time: Duration::ZERO };
         let specs = default_specs();
-        assert!(REGISTRY.iter().all(|entry| specs.iter().any(|spec| spec.entry().id == entry.id)));
+        assert!(registry::all().all(|entry| specs.iter().any(|spec| spec.entry().id == entry.id)));
         for spec in specs {
             let m = measure(&spec, 1000, effort).unwrap();
             assert!(m.compress_gbps > 0.0 && m.decompress_gbps > 0.0 && m.copy_gbps > 0.0);

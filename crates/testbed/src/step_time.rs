@@ -1,9 +1,8 @@
 //! Modelled step times: the measured times of a step, plus the link model's time for its measured
 //! bytes.
 
-use gradwire::Spec;
 use gradwire_exchange::{Exchange, Link, StepBytes};
-use gradwire_train::{CompressionSchedule, RunRecord, StepRecord};
+use gradwire_train::{RunRecord, StepRecord};
 
 /// The common values of the modelled step times of one comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -35,9 +34,7 @@ impl Common {
 /// Whether a run computes the gradient of a batch in parts because its compressor needs their
 /// squares.
 fn computes_parts(run: &RunRecord) -> bool {
-    // The other words of a schedule are not specs.
-    let mut specs = run.compressor.split_whitespace().filter_map(|word| word.parse::<Spec>().ok());
-    specs.any(|spec| spec.compressor().keeps_squares())
+    run.facts().computes_parts
 }
 
 fn own_compute(run: &RunRecord) -> f64 {
@@ -81,13 +78,6 @@ pub(crate) fn wire_seconds(run: &RunRecord, link: Link) -> f64 {
     link.step_time(run.exchange, run.workers, bytes).as_secs_f64() * rounds / steps
 }
 
-/// The steps of a round with the first compressor of a run; 1 if this version does not know the
-/// compressor.
-fn every(run: &RunRecord) -> u64 {
-    let schedule = run.compressor.parse();
-    schedule.map_or(1, |schedule: CompressionSchedule| schedule.first().every())
-}
-
 /// The mean of a figure over the steps of a run; 0 without a trace. In a thinned trace each entry
 /// is the mean of the steps since the previous entry.
 pub(crate) fn mean_step(run: &RunRecord, figure: impl Fn(&StepRecord) -> f64) -> f64 {
@@ -106,7 +96,7 @@ pub(crate) fn without_first(run: &RunRecord) -> Option<RunRecord> {
     let skipped = first.step + 1;
     let renumbered = |step: &StepRecord| StepRecord { step: step.step - skipped, ..*step };
     let mut without = RunRecord {
-        rounds: run.rounds.saturating_sub(skipped / every(run)),
+        rounds: run.rounds.saturating_sub(skipped / run.facts().every),
         bytes_up: run.bytes_up - first.bytes_up * skipped as f64,
         bytes_down: run.bytes_down - first.bytes_down * skipped as f64,
         trace: rest.iter().map(renumbered).collect(),

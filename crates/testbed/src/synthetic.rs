@@ -51,6 +51,7 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
         data: "digits".to_owned(),
         data_checksum: "abc".to_owned(),
         compressor: compressor.to_owned(),
+        compressor_facts: None,
         seed,
         settings: TrainingSettings {
             steps,

@@ -7,8 +7,8 @@ use gradwire_exchange::StepReport;
 use serde::{Deserialize, Serialize};
 
 use crate::diagnosis::{Diagnosis, Layer};
+use crate::facts::CompressorFacts;
 use crate::settings::TrainingSettings;
-use gradwire_exchange::CompressionSchedule;
 use gradwire_exchange::schedule::position_bits;
 use gradwire_models::tasks::Metric;
 
@@ -189,6 +189,10 @@ pub struct RunRecord {
     pub data_checksum: String,
     /// The compressor's spec.
     pub compressor: String,
+    /// What figures need to know of the compressor; `None` if it was not recorded.
+    /// [`facts`](Self::facts) then reads the spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compressor_facts: Option<CompressorFacts>,
     /// The seed.
     pub seed: u64,
     /// The settings; the record dereferences to them: `record.workers`.
@@ -285,24 +289,26 @@ impl DerefMut for RunRecord {
 }
 
 impl RunRecord {
+    /// Facts about the compressor: the recorded ones, or else those of the compressor that the spec
+    /// names, if this program has it.
+    pub fn facts(&self) -> CompressorFacts {
+        self.compressor_facts.unwrap_or_else(|| CompressorFacts::of_text(&self.compressor))
+    }
+
     /// The traffic by equation 1 of the SBC paper. `None` if the compressor's elements take
     /// different numbers of bits, if the record has no counts of elements, with rules or several
     /// compressors, and if the number of receivers varies: absent owners in a scatter-reduce still
     /// send means.
     pub fn traffic_estimate(&self) -> Option<TrafficEstimate> {
-        let schedule: CompressionSchedule = self.compressor.parse().ok()?;
-        if !schedule.is_of_one() || !self.rules.is_empty() {
-            return None;
-        }
-        let properties = schedule.first().properties();
-        let bits = f64::from(properties.value_bits?);
+        let facts = self.facts();
+        let bits = f64::from(facts.value_bits.filter(|_| self.rules.is_empty())?);
         let everyone = self.participation == 1.0 && self.dropout == 0.0;
-        let facts = self.exchange.facts();
-        if !facts.sends_own_messages || (facts.absent_ranks_send && !everyone) {
+        let exchange = self.exchange.facts();
+        if !exchange.sends_own_messages || (exchange.absent_ranks_send && !everyone) {
             return None;
         }
         let SentCounts { sparse, dense, raw, position_bits } = self.sent;
-        let position_bits = if properties.draws_positions { 0.0 } else { position_bits };
+        let position_bits = if facts.draws_positions { 0.0 } else { position_bits };
         let all = sparse + dense + raw;
         (self.rounds > 0 && all > 0.0).then(|| TrafficEstimate {
             iterations: self.steps as f64,

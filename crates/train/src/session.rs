@@ -19,6 +19,7 @@ use crate::diagnosis::{Growth, Layer};
 use crate::elastic::{Attempt, Interrupted};
 use crate::error::TrainError;
 use crate::events::{Event, Events, Received, SavePoint, channel};
+use crate::facts::CompressorFacts;
 use crate::failure::{Failure, FirstFailure, panic_message};
 use crate::observer::Observer;
 use crate::options::RunOptions;
@@ -319,6 +320,7 @@ impl Session<'_> {
             data: config.data.name.clone(),
             data_checksum: config.data.checksum.clone(),
             compressor: config.compressor.to_string(),
+            compressor_facts: Some(CompressorFacts::of(&config.compressor)),
             seed: config.seed,
             settings: config.resolved(),
             rounds: rounds.count(),

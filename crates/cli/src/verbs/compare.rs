@@ -140,22 +140,26 @@ fn add_others(
 ) {
     let (mut added, mut left_out) = (false, Vec::new());
     for run in runner::others(runs, done) {
-        match run.compressor.parse::<CompressionSchedule>() {
-            Ok(compressor) if run.steps == runs[0].steps => {
-                if !experiment.compressors.contains(&compressor) {
-                    experiment.compressors.push(compressor);
-                }
-                outcome.runs.push(run.clone());
-                added = true;
-            }
-            _ => left_out
-                .push(format!("{} with seed {} and {} steps", run.compressor, run.seed, run.steps)),
+        if run.steps != runs[0].steps {
+            left_out
+                .push(format!("{} with seed {} and {} steps", run.compressor, run.seed, run.steps));
+            continue;
         }
+        // Without its crate a compressor cannot be part of the experiment, but its run is shown.
+        if let Ok(compressor) = run.compressor.parse::<CompressionSchedule>()
+            && !experiment.compressors.contains(&compressor)
+        {
+            experiment.compressors.push(compressor);
+        }
+        outcome.runs.push(run.clone());
+        added = true;
     }
     if added {
         experiment.add_seeds(&outcome.runs);
         let order: Vec<String> = experiment.compressors.iter().map(ToString::to_string).collect();
-        let place = |run: &RunRecord| order.iter().position(|one| *one == run.compressor);
+        let place = |run: &RunRecord| {
+            order.iter().position(|one| *one == run.compressor).unwrap_or(order.len())
+        };
         outcome.runs.sort_by_key(|run| (place(run), run.seed));
     }
     if !left_out.is_empty() {

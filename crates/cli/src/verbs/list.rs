@@ -4,7 +4,7 @@ use clap::Args;
 use gradwire::Entry;
 use gradwire::Spec;
 use gradwire::parameters::Param;
-use gradwire::registry::{PRESETS, REGISTRY};
+use gradwire::registry::{self, PRESETS};
 use gradwire_testbed::table::Table;
 use serde::Serialize;
 
@@ -57,6 +57,7 @@ struct Row {
     parameters: Vec<Parameter>,
     payload: &'static str,
     unbiased: bool,
+    guarantee: String,
     lossless: bool,
     reference: &'static str,
 }
@@ -71,7 +72,7 @@ struct Parameter {
 
 impl List {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let all = || rows(REGISTRY.iter().copied());
+        let all = || rows(registry::all());
         match (&self.compressors[..], self.json) {
             ([], false) => overview(&all()),
             ([], true) => output::line(output::json(&all())),
@@ -115,6 +116,7 @@ fn describe(spec: &Spec) -> Result<(), Failure> {
         ("reference", row.reference),
         ("family", row.family),
         ("messages", row.aggregation),
+        ("guarantee", &spec.guarantee().to_string()),
         (
             "error feedback",
             if row.error_feedback {
@@ -151,7 +153,8 @@ impl Row {
             error_feedback: entry.error_feedback,
             parameters: entry.parameters.iter().map(Parameter::of).collect(),
             payload: entry.payload,
-            unbiased: entry.unbiased,
+            unbiased: entry.default_guarantee().is_unbiased(),
+            guarantee: entry.default_guarantee().to_string(),
             lossless: entry.lossless,
             reference: entry.reference,
         }

@@ -2,6 +2,7 @@
 
 pub mod baseline;
 pub mod hybrid;
+#[cfg(feature = "low-rank")]
 pub mod low_rank;
 pub mod quantization;
 mod single_rank;

@@ -43,7 +43,7 @@ pub enum FrameError {
     /// The tensor to write has a compressor that no reader would find.
     #[error(
         "tensor '{tensor}' has the compressor '{spec}', which is not in the registry, so nobody \
-         could read the frame; add it to the registry",
+         could read the frame; add it with gradwire::registry::register",
         tensor = printable(.tensor), spec = printable(.spec)
     )]
     Unregistered {

@@ -1,7 +1,7 @@
-//! Laws of means: means of linear messages over ranks, and of unbiased messages over draws.
+//! Laws of means: means of linear messages over ranks, and errors of messages over steps.
 
 use super::formats;
-use super::samples::{RANK, SEED, SIZES, decode, encode, encoder, gaussian, means_and_variances};
+use super::samples::{RANK, SEED, SIZES, decode, encode, encoder, gaussian};
 use super::subjects::{over_tensors_of, parse};
 use crate::parameters::Kind;
 use crate::{Decoder, Dtype, Encoder, Entry, Floats, Residual, Spec, SpecError, Tensor};
@@ -61,7 +61,7 @@ pub(super) fn linear_messages_add(spec: &Spec) {
 /// even for tensors at the ends of a format's range.
 pub(super) fn contractive_messages_help(spec: &Spec) {
     const DRAWS: u64 = 5;
-    if !spec.properties().is_contractive {
+    if !spec.guarantee().is_contractive() {
         return;
     }
     // Some methods choose another scale if a residual keeps the rest.
@@ -100,7 +100,7 @@ fn small() -> (Tensor, Vec<f32>) {
 
 /// With `ef=ef21`, receivers know a small constant gradient after some hundred steps.
 pub(super) fn estimates_converge(spec: &Spec) {
-    if !spec.properties().is_contractive || spec.compressor().memory().is_some() {
+    if !spec.guarantee().is_contractive() || spec.compressor().memory().is_some() {
         return;
     }
     let text = spec.to_string();
@@ -176,23 +176,4 @@ pub(super) fn accumulated_messages_decode(spec: &Spec) {
             assert!((a - b).abs() <= 1e-5 * b.abs() + 1e-6, "{case}: {a} for {b}");
         }
     });
-}
-
-/// For the default configuration, the mean of many draws is within five standard deviations of each
-/// element.
-pub(super) fn expectation_is_the_gradient(entry: &'static Entry) {
-    const DRAWS: u64 = 5000;
-    // A matrix with a few atoms shorter than its elements; one element is small, one is 0.
-    let mut gradient: Vec<f32> = (0..72).map(|at| (at * at % 23) as f32 / 11.0 - 1.0).collect();
-    (gradient[5], gradient[70]) = (0.0, 0.01);
-    let (spec, tensor) = (parse(entry, "ef=off"), Tensor::new("t", &[6, 12]));
-    let moments = means_and_variances(&spec, &tensor, &gradient, DRAWS);
-    for (&x, [mean, variance]) in gradient.iter().zip(moments) {
-        let deviation = (variance.max(0.0) / DRAWS as f64).sqrt();
-        let error = (mean - f64::from(x)).abs();
-        // A rarely sent element may never have been sent: the tolerance then corresponds to a
-        // chance of 1e-3.
-        let rare = 0.01 * f64::from(x.abs()) + 1e-6;
-        assert!(error <= 5.0 * deviation + rare, "{x}: mean {mean}");
-    }
 }

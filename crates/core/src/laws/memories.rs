@@ -9,7 +9,7 @@ pub(super) fn specs(entry: &'static Entry) -> Vec<Spec> {
     let mut all = Vec::new();
     if entry.compressor().memory().is_none() {
         all.extend(["ef=on,momentum=0.5", "ef=off,momentum=0.5"]);
-        if Spec::of(entry).properties().is_contractive {
+        if entry.default_guarantee().is_contractive() {
             all.extend(["ef=ef21", "ef=ef21,momentum=0.5"]);
         }
     }

@@ -9,6 +9,7 @@
 
 mod decoding;
 mod device;
+mod draws;
 mod encoding;
 mod formats;
 mod means;
@@ -20,7 +21,7 @@ mod states;
 mod subjects;
 
 use self::subjects::parse;
-use crate::{Entry, Spec};
+use crate::{Entry, Guarantee, Spec};
 
 /// A law of one configuration: panics if the configuration breaks it.
 pub type Law = fn(&Spec);
@@ -44,6 +45,11 @@ pub const LAWS: &[(&str, Law)] = &[
         means::contractive_messages_help,
     ),
     ("estimates of a constant gradient converge to it", means::estimates_converge),
+    ("draws differ between steps, tensors and ranks", draws::draws_differ),
+    (
+        "the mean of unbiased messages is the gradient, over steps, ranks and tensors",
+        draws::expectation_is_the_gradient,
+    ),
     ("accumulated messages decode like a single one", means::accumulated_messages_decode),
     ("threads change nothing", several::threads_change_nothing),
     (
@@ -80,6 +86,9 @@ const LAWS_OF_MEMORIES: &[(&str, Law)] = &[
 pub fn check(entry: &'static Entry) {
     let described = [entry.id, entry.summary, entry.formula, entry.reference, entry.payload];
     assert!(described.iter().all(|text| !text.is_empty()), "an entry lacks a text: {described:?}");
+    if let Guarantee::Neither(reason) = entry.default_guarantee() {
+        assert!(!reason.is_empty(), "the guarantee lacks a reason");
+    }
     for spec in specs(entry) {
         for (name, law) in LAWS {
             let _named = Named(format!("{spec}: {name}"));
@@ -101,11 +110,9 @@ pub fn check(entry: &'static Entry) {
         let _named = Named(format!("{}: residuals of a constant gradient stay bounded", entry.id));
         means::residuals_stay_bounded(entry);
     }
-    if entry.unbiased {
-        let _named =
-            Named(format!("{}: decoded tensors have the encoded one as expectation", entry.id));
-        means::expectation_is_the_gradient(entry);
-    }
+    let _named =
+        Named(format!("{}: the decoded tensor has the size of what it stands for", entry.id));
+    draws::kept_part_has_its_size(entry);
 }
 
 /// The configurations that the laws check: the defaults with error feedback on and off, and the

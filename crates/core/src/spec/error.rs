@@ -16,6 +16,19 @@ pub enum SpecError {
         /// The registered ids, separated by commas.
         known: String,
     },
+    /// The part before the colon names a compressor of a crate that is not part of this program.
+    #[error(
+        "'{id}' is a compressor of the crate '{krate}', which this program does not contain; use a \
+         program that registers it: gradwire_cli::main_with, gradwire::registry::register, or in \
+         Python the module of that crate, imported before gradwire",
+        id = printable(.id), krate = printable(.krate)
+    )]
+    Unlinked {
+        /// The given id.
+        id: String,
+        /// The crate.
+        krate: String,
+    },
     /// A schedule of several compressors.
     #[error("'{text}' is a schedule, but one compressor belongs here; give one of its compressors", text = printable(.text))]
     Schedule {

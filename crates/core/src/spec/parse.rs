@@ -179,7 +179,9 @@ impl Spec {
         if self.feedback.is_some() && !properties.allows_feedback {
             return Err(SpecError::Feedback { id });
         }
-        if matches!(self.memory, Some(ConfiguredMemory::Ef21(_))) && !properties.is_contractive {
+        if matches!(self.memory, Some(ConfiguredMemory::Ef21(_)))
+            && !self.guarantee().is_contractive()
+        {
             let reason = "its messages with these parameters are not known to bring receivers closer to every tensor";
             return Err(SpecError::Impossible { id, key: "ef=ef21", reason });
         }
@@ -199,6 +201,11 @@ fn unknown(text: &str) -> SpecError {
         return SpecError::NoColon { meant: format!("{name}:{items}") };
     }
     let id = text.split(':').next().unwrap_or_default().trim();
+    if let Some(krate) = registry::crate_of(id)
+        && !registry::all().any(|entry| registry::crate_of(entry.id) == Some(krate))
+    {
+        return SpecError::Unlinked { id: id.to_owned(), krate: krate.to_owned() };
+    }
     SpecError::UnknownCompressor {
         id: id.to_owned(),
         near: suggestion(id, registry::names()),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use gradwire::memories::{Encoding, Step};
 use gradwire::parameters::Value;
 use gradwire::{
-    Aggregation, Compressor, Coverage, DecodeArgs, DecodeError, EncodeArgs, Entry, Floats, Memory,
-    NonFinite, Residual, Source, Spec,
+    Aggregation, Compressor, Coverage, DecodeArgs, DecodeError, EncodeArgs, Entry, Floats,
+    Guarantee, Memory, NonFinite, Residual, Source, Spec,
 };
 
 /// A registered compressor with another memory.
@@ -194,7 +194,7 @@ const fn entry(id: &'static str, build: Build) -> Entry {
         error_feedback: true,
         reference: "this file",
         payload: "that of the other",
-        ..Entry::new(&[], build)
+        ..Entry::new(&[], |_| Guarantee::Neither("it is that of the other"), build)
     }
 }
 

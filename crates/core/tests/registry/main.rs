@@ -13,4 +13,5 @@ mod golden;
 mod means;
 mod memories;
 mod ranges;
+mod refusals;
 mod specs;

@@ -105,7 +105,8 @@ pub(crate) fn check_by_groups(exchange: Exchange) -> Result<()> {
         return Ok(());
     }
     refuse(format!(
-        "'{exchange}' cannot average groups of tensors; use all-reduce, all-gather or scatter-reduce"
+        "'{exchange}' cannot average groups of tensors; use all-reduce, all-gather or scatter-reduce, or in Rust \
+         Role::join or launch, which exchange whole models"
     ))
 }
 

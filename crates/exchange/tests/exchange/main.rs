@@ -13,6 +13,7 @@ mod failures;
 mod global_model;
 mod identical;
 mod kept_arrays;
+mod laws;
 mod ledger;
 mod mean;
 mod overlap;

@@ -56,7 +56,7 @@ const COMPRESSORS: usize = 0;
 
 /// The ids of all compressors but `none`.
 fn registered() -> impl Iterator<Item = &'static str> {
-    gradwire::registry::REGISTRY.iter().map(|entry| entry.id).filter(|id| *id != "none")
+    gradwire::registry::all().map(|entry| entry.id).filter(|id| *id != "none")
 }
 
 /// Exchanges, splits and schedules.

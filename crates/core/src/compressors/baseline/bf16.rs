@@ -13,7 +13,7 @@ use std::sync::Arc;
 use gradwire_bits::kernels;
 
 use super::dense::Dense;
-use crate::{Dtype, Entry, Family};
+use crate::{Dtype, Entry, Family, Guarantee};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "bf16",
@@ -23,7 +23,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "bfloat16: the upper half of IEEE 754 binary32",
     payload: "d × bf16",
     properties: |_| BF16.properties(),
-    ..Entry::new(&[], |_| Arc::new(BF16))
+    ..Entry::new(&[], |_| Guarantee::Contractive, |_| Arc::new(BF16))
 };
 
 const BF16: Dense = Dense { fill: kernels::bf16_fill, add: kernels::bf16_add, dtype: Dtype::Bf16 };

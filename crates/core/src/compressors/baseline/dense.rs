@@ -31,7 +31,7 @@ pub(super) struct Dense {
 impl Dense {
     pub(super) fn properties(&self) -> Properties {
         let value_bits = Some(8 * self.dtype.size() as u32);
-        Properties { value_bits, is_contractive: true, ..Properties::DEFAULT }
+        Properties { value_bits, ..Properties::DEFAULT }
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use gradwire_bits::kernels;
 
 use super::dense::Dense;
-use crate::{Dtype, Entry, Family};
+use crate::{Dtype, Entry, Family, Guarantee};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "fp16",
@@ -24,7 +24,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "IEEE 754-2019, binary16",
     payload: "d × f16",
     properties: |_| FP16.properties(),
-    ..Entry::new(&[], |_| Arc::new(FP16))
+    ..Entry::new(&[], |_| Guarantee::Contractive, |_| Arc::new(FP16))
 };
 
 const FP16: Dense = Dense { fill: kernels::f16_fill, add: kernels::f16_add, dtype: Dtype::F16 };

@@ -24,7 +24,7 @@ use gradwire_bits::{DecodeError, kernels, try_resize};
 
 use crate::wire::fields;
 use crate::{
-    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Properties, Statistics, Unit,
+    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Statistics, Unit,
     Workspace,
 };
 
@@ -35,10 +35,8 @@ pub(crate) static ENTRY: Entry = Entry {
     family: Family::Baseline,
     reference: "Hershcovitch et al., 2024",
     payload: "for each part: format u8, planes of bytes",
-    unbiased: true,
     lossless: true,
-    properties: |_| Properties { is_contractive: true, ..Properties::DEFAULT },
-    ..Entry::new(&[], |_| Arc::new(Lossless))
+    ..Entry::new(&[], |_| Guarantee::Both, |_| Arc::new(Lossless))
 };
 
 /// Elements of a part.

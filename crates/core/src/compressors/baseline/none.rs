@@ -10,7 +10,7 @@ use std::sync::Arc;
 use gradwire_bits::kernels;
 
 use super::dense::Dense;
-use crate::{Dtype, Entry, Family};
+use crate::{Dtype, Entry, Family, Guarantee};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "none",
@@ -19,10 +19,9 @@ pub(crate) static ENTRY: Entry = Entry {
     family: Family::Baseline,
     reference: "the baseline of every comparison",
     payload: "d × f32",
-    unbiased: true,
     lossless: true,
     properties: |_| NONE.properties(),
-    ..Entry::new(&[], |_| Arc::new(NONE))
+    ..Entry::new(&[], |_| Guarantee::Both, |_| Arc::new(NONE))
 };
 
 const NONE: Dense = Dense { fill: kernels::f32_fill, add: kernels::f32_add, dtype: Dtype::F32 };

@@ -43,7 +43,7 @@ use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::wire::symbols::Alphabet;
 use crate::{
-    Compressor, Context, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Properties, Unit,
+    Compressor, Context, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Unit,
     Workspace,
 };
 
@@ -58,8 +58,7 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["k=1", "k=1000,beta=0.95", "k=4096", "k=100,mean=senders"],
     reference: "Sarfi et al., arXiv:2508.15706",
     payload: "code u8, count varint, four means f32, bins, positions",
-    properties: |_| Properties { is_contractive: true, ..Properties::DEFAULT },
-    ..Entry::of::<ChunkTopK>()
+    ..Entry::of::<ChunkTopK>(|_| Guarantee::Contractive)
 };
 
 crate::parameters! {

@@ -34,8 +34,8 @@ use crate::numeric::take::{Taken, take_in_parts};
 use crate::parameters::real;
 use crate::tools::give_back;
 use crate::{
-    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Source,
-    Workspace,
+    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Passes,
+    Properties, Source, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -50,8 +50,8 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Dryden et al., MLHPC 2016",
     payload: "code u8, count varint, two means f32, signs, positions",
     passes: Passes::TWO,
-    properties: |_| Properties { value_bits: Some(1), is_contractive: true, ..Properties::DEFAULT },
-    ..Entry::of::<Dryden>()
+    properties: |_| Properties { value_bits: Some(1), ..Properties::DEFAULT },
+    ..Entry::of::<Dryden>(|_| Guarantee::Contractive)
 };
 
 crate::parameters! {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::bins::{self, Bins, Pick};
 use crate::parameters::Parameters;
-use crate::{Entry, Family, Properties};
+use crate::{Entry, Family, Guarantee, Properties};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "local-selection",
@@ -28,10 +28,14 @@ pub(crate) static ENTRY: Entry = Entry {
         let value_bits = bins::value_bits(Params::new(values).records);
         Properties { value_bits, ..Properties::DEFAULT }
     },
-    ..Entry::new(Params::PARAMETERS, |values| {
-        let Params { conv, fc, records } = Params::new(values);
-        Arc::new(Bins { conv, fc, records, pick: Pick::Largest })
-    })
+    ..Entry::new(
+        Params::PARAMETERS,
+        |_| Guarantee::Neither("one value for all bins may be far above a sent element"),
+        |values| {
+            let Params { conv, fc, records } = Params::new(values);
+            Arc::new(Bins { conv, fc, records, pick: Pick::Largest })
+        },
+    )
 };
 
 crate::parameters! {

@@ -46,7 +46,7 @@ use crate::wire::levels::{self, Norm};
 use crate::wire::positions::{MOST_ELEMENTS, PositionCode};
 use crate::wire::symbols::Alphabet;
 use crate::{
-    BLOCK, Compressor, Context, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes,
+    BLOCK, Compressor, Context, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Passes,
     Properties, Statistics, Workspace,
 };
 
@@ -72,7 +72,7 @@ pub(crate) static ENTRY: Entry = Entry {
     payload: "[code u8,] steps f32, levels [, positions]",
     passes: Passes::TWO,
     properties: |values| QsparseLocal::new(values).properties(),
-    ..Entry::of::<QsparseLocal>()
+    ..Entry::of::<QsparseLocal>(|values| QsparseLocal::new(values).guarantee())
 };
 
 /// The quantizer of the sent elements.
@@ -115,15 +115,21 @@ impl QsparseLocal {
     }
 
     fn properties(&self) -> Properties {
-        // Lemmas 1 to 3 of the paper.
-        let (value_bits, is_contractive) = match self.quantizer() {
-            Quantizer::Sign => (Some(1), true),
-            Quantizer::Levels { s, bucket, scaled, alphabet } => {
-                (alphabet.value_bits(), scaled || qsgd::beta(bucket, s) < 1.0)
-            }
+        let value_bits = match self.quantizer() {
+            Quantizer::Sign => Some(1),
+            Quantizer::Levels { alphabet, .. } => alphabet.value_bits(),
         };
-        let draws_positions = self.random;
-        Properties { value_bits, draws_positions, is_contractive, ..Properties::DEFAULT }
+        Properties { value_bits, draws_positions: self.random, ..Properties::DEFAULT }
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        // Lemmas 1 to 3 of the paper.
+        match self.quantizer() {
+            Quantizer::Levels { s, bucket, scaled: false, .. } if qsgd::beta(bucket, s) >= 1.0 => {
+                Guarantee::Neither("with few levels the rounding noise may exceed the elements")
+            }
+            _ => Guarantee::Contractive,
+        }
     }
 
     /// The random selection, which is the same on all ranks.

@@ -46,8 +46,8 @@ use crate::tools::give_back;
 use crate::wire::fields;
 use crate::wire::positions::{PositionCode, make_room};
 use crate::{
-    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Floats, Passes, Properties,
-    SCRATCH, Source, Statistics, Workspace,
+    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Floats, Guarantee, Passes,
+    Properties, SCRATCH, Source, Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -70,14 +70,8 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Sattler et al. 2018",
     payload: "b, sign and flags u8, [count varint], mean f32 or bf16, gaps Golomb",
     passes: Passes::TWO,
-    properties: |values| Properties {
-        value_bits: Some(0),
-        // A sampled threshold may miss the largest element at every step, because the sample has
-        // the same positions.
-        is_contractive: !Sbc::new(values).sampled,
-        ..Properties::DEFAULT
-    },
-    ..Entry::of::<Sbc>()
+    properties: |_| Properties { value_bits: Some(0), ..Properties::DEFAULT },
+    ..Entry::of::<Sbc>(|values| Sbc::new(values).guarantee())
 };
 
 crate::parameters! {
@@ -102,6 +96,15 @@ const COUNTED: u8 = 0x40;
 const SHORT: u8 = 0x80;
 
 impl Sbc {
+    fn guarantee(&self) -> Guarantee {
+        match self.sampled {
+            true => Guarantee::Neither(
+                "the sample has the same positions at every step, and may miss all large elements",
+            ),
+            false => Guarantee::Contractive,
+        }
+    }
+
     /// k, the number of elements of a full tail.
     fn kept(&self, elements: usize) -> usize {
         fraction::kept(self.p, elements)

@@ -26,7 +26,9 @@ use crate::device::pairs::{self, Pairs};
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::take::{clear, take_beyond};
 use crate::parameters::real;
-use crate::{Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Properties, Workspace};
+use crate::{
+    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Properties, Workspace,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "strom",
@@ -39,7 +41,11 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Strom, Interspeech 2015",
     payload: "code u8, count varint, signs, positions",
     properties: |_| Properties { value_bits: Some(1), ..Properties::DEFAULT },
-    ..Entry::of::<Strom>()
+    ..Entry::of::<Strom>(|_| {
+        Guarantee::Neither(
+            "elements below the threshold are not sent, and larger ones only in part",
+        )
+    })
 };
 
 crate::parameters! {

@@ -34,7 +34,7 @@ use crate::compressors::single_rank::SingleRank;
 use crate::multi_round::{self, KeptValues, MultiRound, RankState, Round, RoundContext};
 use crate::numeric::matrix::{MAX_RANK, orthonormalise, times, transposed_times};
 use crate::parameters::whole;
-use crate::{Context, Coverage, Entry, Family, Passes, Workspace};
+use crate::{Context, Coverage, Entry, Family, Guarantee, Passes, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "acp-sgd",
@@ -46,7 +46,11 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Zhang et al., ICDCS 2023",
     payload: "rank × (rows or columns) f32; gathered rank × (rows + columns)",
     passes: Passes { after: 1, ..Passes::ONE },
-    ..Entry::of::<SingleRank<AcpSgd>>()
+    ..Entry::of::<SingleRank<AcpSgd>>(|_| {
+        Guarantee::Neither(
+            "the product of factors from an earlier step may be orthogonal to the tensor",
+        )
+    })
 };
 
 crate::parameters! {

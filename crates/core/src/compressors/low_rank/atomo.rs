@@ -53,8 +53,8 @@ use crate::parameters::{Choice, choice, either, real, whole};
 use crate::wire::fields;
 use crate::wire::levels::Norm;
 use crate::{
-    BLOCK, Compressor, Context, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Passes,
-    Source, Workspace,
+    BLOCK, Compressor, Context, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee,
+    Helpers, Passes, Source, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -73,9 +73,8 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
     reference: "Wang et al., NeurIPS 2018",
     payload: "tag u8, count varint, count × (m + n) f32; or tag u8, d × f32; entries as adaptive",
-    unbiased: true,
     passes: Passes { after: 1, ..Passes::ONE },
-    ..Entry::of::<Atomo>()
+    ..Entry::of::<Atomo>(|_| Guarantee::Unbiased)
 };
 
 /// The norm of the weights in the budget Σ / norm; `None` for the budget `s`.

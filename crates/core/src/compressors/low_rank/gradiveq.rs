@@ -38,7 +38,7 @@ use crate::multi_round::{self, KeptValues, MultiRound, RankState, Round, RoundCo
 use crate::numeric::components;
 use crate::numeric::matrix::{Panels, orthonormalise, times};
 use crate::parameters::{Parameters, whole};
-use crate::{Coverage, Entry, Family, Helpers, Passes, Properties, Workspace};
+use crate::{Coverage, Entry, Family, Guarantee, Helpers, Passes, Workspace};
 
 /// The largest count that `f32` holds exactly.
 const COUNTED: u64 = 1 << 24;
@@ -53,12 +53,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Yu et al., NeurIPS 2018",
     payload: "keep × f32 per slice",
     passes: Passes { after: 1, ..Passes::ONE },
-    properties: |values| Properties {
-        // Between refreshes the part outside the span of the basis is not sent.
-        is_contractive: GradiVeq::new(values).refresh == 1,
-        ..Properties::DEFAULT
-    },
-    ..Entry::of::<SingleRank<GradiVeq>>()
+    ..Entry::of::<SingleRank<GradiVeq>>(|values| GradiVeq::new(values).guarantee())
 };
 
 crate::parameters! {
@@ -74,6 +69,15 @@ crate::parameters! {
 }
 
 impl GradiVeq {
+    fn guarantee(&self) -> Guarantee {
+        match self.refresh {
+            1 => Guarantee::Contractive,
+            _ => Guarantee::Neither(
+                "between refreshes the part outside the span of the basis is not sent",
+            ),
+        }
+    }
+
     /// Slices as rows and their coefficients as a first factor, the basis as a second; `None` if
     /// the tensor is sent uncompressed.
     fn factors(&self, elements: usize) -> Option<Factors> {

@@ -31,7 +31,7 @@ use super::factors::Alternation;
 use crate::compressors::single_rank::SingleRank;
 use crate::numeric::matrix::{MAX_RANK, normalise, orthonormalise};
 use crate::parameters::whole;
-use crate::{Entry, Family, Passes};
+use crate::{Entry, Family, Guarantee, Passes};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "powersgd",
@@ -43,7 +43,11 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Vogels et al., NeurIPS 2019",
     payload: "rank × (rows + columns) f32",
     passes: Passes { after: 1, ..Passes::TWO },
-    ..Entry::of::<SingleRank<PowerSgd>>()
+    ..Entry::of::<SingleRank<PowerSgd>>(|_| {
+        Guarantee::Neither(
+            "the product of factors from an earlier step may be orthogonal to the tensor",
+        )
+    })
 };
 
 crate::parameters! {

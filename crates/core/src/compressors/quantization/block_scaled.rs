@@ -18,7 +18,7 @@ use crate::{
 /// The properties of a format.
 pub(super) fn properties(format: BlockScaled) -> Properties {
     let value_bits = Some(format.bits() as u32);
-    Properties { value_bits, is_contractive: true, ..Properties::DEFAULT }
+    Properties { value_bits, ..Properties::DEFAULT }
 }
 
 /// The bytes of scales and codes.

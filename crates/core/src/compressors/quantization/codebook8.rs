@@ -31,8 +31,8 @@ use crate::parts::PART;
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::{
-    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Passes, Properties,
-    Source, Statistics, Workspace,
+    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Helpers, Passes,
+    Properties, Source, Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -46,9 +46,9 @@ pub(crate) static ENTRY: Entry = Entry {
     passes: Passes { before: 2, ..Passes::ONE },
     properties: |values| {
         let value_bits = Codebook8::new(values).symbols().value_bits();
-        Properties { value_bits, is_contractive: true, ..Properties::DEFAULT }
+        Properties { value_bits, ..Properties::DEFAULT }
     },
-    ..Entry::of::<Codebook8>()
+    ..Entry::of::<Codebook8>(|_| Guarantee::Contractive)
 };
 
 /// Buckets.

@@ -31,7 +31,9 @@ use crate::device::{DeviceArgs, DeviceForm};
 use crate::parameters::{Parameters, either};
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties};
+use crate::{
+    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Passes, Properties,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "8bit",
@@ -45,9 +47,9 @@ pub(crate) static ENTRY: Entry = Entry {
     passes: Passes::TWO,
     properties: |values| {
         let value_bits = DynamicTree::new(values).bytes().value_bits();
-        Properties { value_bits, is_contractive: true, ..Properties::DEFAULT }
+        Properties { value_bits, ..Properties::DEFAULT }
     },
-    ..Entry::of::<DynamicTree>()
+    ..Entry::of::<DynamicTree>(|_| Guarantee::Contractive)
 };
 
 const HEADER: usize = 4;

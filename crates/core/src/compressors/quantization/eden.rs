@@ -65,8 +65,8 @@ use crate::parts::cut_mut;
 use crate::wire::symbols::{Alphabet, View};
 use crate::wire::{fields, levels};
 use crate::{
-    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Properties,
-    Workspace,
+    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Helpers,
+    Properties, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -86,7 +86,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Vargaftik et al., ICML 2022",
     payload: "scales f32, levels",
     properties: |values| Eden::new(values).properties(),
-    ..Entry::of::<Eden>()
+    ..Entry::of::<Eden>(|_| Guarantee::Contractive)
 };
 
 crate::parameters! {
@@ -148,7 +148,7 @@ impl Eden {
         };
         let draws_positions = self.sample().is_some();
         // With error feedback, the scale is the least-squares one.
-        Properties { value_bits, draws_positions, is_contractive: true, ..Properties::DEFAULT }
+        Properties { value_bits, draws_positions, ..Properties::DEFAULT }
     }
 
     /// The codes of the levels.

@@ -18,7 +18,7 @@
 use std::sync::Arc;
 
 use super::sign_means::{PROPERTIES, SignMeans};
-use crate::{Entry, Family, Passes};
+use crate::{Entry, Family, Guarantee, Passes};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "efsignsgd",
@@ -30,7 +30,7 @@ pub(crate) static ENTRY: Entry = Entry {
     payload: "mean f32, d bits",
     passes: Passes::TWO,
     properties: |_| PROPERTIES,
-    ..Entry::new(&[], |_| Arc::new(SignMeans::Absolute))
+    ..Entry::new(&[], |_| Guarantee::Contractive, |_| Arc::new(SignMeans::Absolute))
 };
 
 #[cfg(test)]

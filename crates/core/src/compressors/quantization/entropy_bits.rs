@@ -36,8 +36,8 @@ use crate::wire::fields;
 use crate::wire::symbols::{Alphabet, Coding, fill_symbols, memory};
 use crate::workspace::SymbolCoder;
 use crate::{
-    Compressor, Context, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Source,
-    Statistics, Unit, Workspace,
+    Compressor, Context, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Passes,
+    Source, Statistics, Unit, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -50,7 +50,9 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Øland, Raj, ICASSP 2015",
     payload: "N and code u8, least f32, greatest f32, [lengths], bins",
     passes: Passes::TWO,
-    ..Entry::of::<EntropyBits>()
+    ..Entry::of::<EntropyBits>(|_| {
+        Guarantee::Neither("the middle of a bin may be farther from a small element than 0 is")
+    })
 };
 
 /// The most bits of a bin's number.

@@ -45,7 +45,8 @@ use crate::parameters::{either, whole};
 use crate::parts::cut_mut;
 use crate::wire::fields;
 use crate::{
-    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Source, Statistics,
+    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Source,
+    Statistics,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -57,7 +58,9 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["b=20", "code=huffman", "b=126,code=huffman,ef=on", "b=1", "b=126,ef=on"],
     reference: "Li et al., MICRO 2018",
     payload: "2-bit tags, values of 4, 2, 1 or no bytes",
-    ..Entry::of::<Inceptionn>()
+    ..Entry::of::<Inceptionn>(|_| {
+        Guarantee::Neither("elements below a fixed magnitude are sent as 0")
+    })
 };
 
 crate::parameters! {

@@ -33,7 +33,9 @@ use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::matrix::abs_max;
 use crate::parameters::{Choice, choice, either};
 use crate::wire::{fields, levels};
-use crate::{BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Properties, Unit};
+use crate::{
+    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Properties, Unit,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "int4",
@@ -44,8 +46,8 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["hadamard=on", "block=32", "block=512,hadamard=on,ef=off"],
     reference: "Wang et al., ICLR 2024, §3.3; Jia et al., NeurIPS 2024",
     payload: "for each block: step bf16, two levels per byte",
-    properties: |_| Properties { value_bits: Some(4), is_contractive: true, ..Properties::DEFAULT },
-    ..Entry::of::<Int4>()
+    properties: |_| Properties { value_bits: Some(4), ..Properties::DEFAULT },
+    ..Entry::of::<Int4>(|_| Guarantee::Contractive)
 };
 
 /// The number of elements of a block.

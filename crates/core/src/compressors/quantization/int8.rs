@@ -20,7 +20,8 @@ use crate::device::dense::{DenseForm, Direction, copy};
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::wire::{fields, levels};
 use crate::{
-    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Unit,
+    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Passes,
+    Properties, Unit,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -32,8 +33,8 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Lim et al., MLSys 2019, §5.1 (\"8-bit int\")",
     payload: "step f32, d × i8",
     passes: Passes::TWO,
-    properties: |_| Properties { value_bits: Some(8), is_contractive: true, ..Properties::DEFAULT },
-    ..Entry::new(&[], |_| Arc::new(Int8))
+    properties: |_| Properties { value_bits: Some(8), ..Properties::DEFAULT },
+    ..Entry::new(&[], |_| Guarantee::Contractive, |_| Arc::new(Int8))
 };
 
 const LEVELS: f32 = 127.0;

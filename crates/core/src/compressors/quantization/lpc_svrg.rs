@@ -33,7 +33,9 @@ use gradwire_bits::kernels::{self, Levels};
 use crate::parameters::{Parameters, either, real, whole};
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties};
+use crate::{
+    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Passes, Properties,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "lpc-svrg",
@@ -48,13 +50,12 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
     reference: "Yu, Wu, Huang, AISTATS 2019",
     payload: "δ f32, code-words of w bits",
-    unbiased: true,
     passes: Passes::TWO,
     properties: |values| {
         let value_bits = LpcSvrg::new(values).words().value_bits();
         Properties { value_bits, ..Properties::DEFAULT }
     },
-    ..Entry::of::<LpcSvrg>()
+    ..Entry::of::<LpcSvrg>(|values| LpcSvrg::new(values).guarantee())
 };
 
 const HEADER: usize = 4;
@@ -72,6 +73,13 @@ crate::parameters! {
 }
 
 impl LpcSvrg {
+    fn guarantee(&self) -> Guarantee {
+        match self.clip {
+            1.0 => Guarantee::Unbiased,
+            _ => Guarantee::Neither("large elements are clipped"),
+        }
+    }
+
     /// Code-words below zero.
     fn half(&self) -> f32 {
         (1 << (self.bits - 1)) as f32

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use gradwire_bits::kernels::BlockScaled;
 
 use super::block_scaled::{self, Microscaling};
-use crate::{Entry, Family};
+use crate::{Entry, Family, Guarantee};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "mxfp4",
@@ -37,7 +37,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "OCP Microscaling Formats 1.0",
     payload: "for each block of 32 a scale E8M0, d × FP4",
     properties: |_| block_scaled::properties(BlockScaled::Mxfp4),
-    ..Entry::new(&[], |_| Arc::new(Microscaling(BlockScaled::Mxfp4)))
+    ..Entry::new(&[], |_| Guarantee::Contractive, |_| Arc::new(Microscaling(BlockScaled::Mxfp4)))
 };
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use gradwire_bits::kernels::BlockScaled;
 
 use super::block_scaled::{self, Microscaling};
 use crate::parameters::{Choice, Parameters, choice};
-use crate::{Entry, Family};
+use crate::{Entry, Family, Guarantee};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "mxfp8",
@@ -39,7 +39,11 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "OCP Microscaling Formats 1.0",
     payload: "for each block of 32 a scale E8M0, d × FP8",
     properties: |values| block_scaled::properties(Mxfp8::new(values).format()),
-    ..Entry::new(Mxfp8::PARAMETERS, |values| Arc::new(Microscaling(Mxfp8::new(values).format())))
+    ..Entry::new(
+        Mxfp8::PARAMETERS,
+        |_| Guarantee::Contractive,
+        |values| Arc::new(Microscaling(Mxfp8::new(values).format())),
+    )
 };
 
 /// The format of an element.

@@ -35,8 +35,8 @@ use crate::parts::cut_mut;
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::{
-    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Properties, Statistics,
-    Workspace,
+    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Properties,
+    Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -48,7 +48,6 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["code=huffman,ef=off", "code=huffman"],
     reference: "Horváth et al., 2019",
     payload: "d bits of signs, d exponents u8",
-    unbiased: true,
     properties: |values| {
         let exponents = Natural::new(values).exponents();
         Properties {
@@ -56,7 +55,7 @@ pub(crate) static ENTRY: Entry = Entry {
             ..Properties::DEFAULT
         }
     },
-    ..Entry::of::<Natural>()
+    ..Entry::of::<Natural>(|_| Guarantee::Unbiased)
 };
 
 /// Zero, and the exponents of all normal numbers.

@@ -30,7 +30,7 @@ use super::block_scaled;
 use crate::device::dense::{DenseForm, Direction, copy};
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::wire::fields;
-use crate::{Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes};
+use crate::{Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Passes};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "nvfp4",
@@ -43,7 +43,7 @@ pub(crate) static ENTRY: Entry = Entry {
     payload: "scale f32, for each block of 16 a scale E4M3, d × FP4",
     passes: Passes::TWO,
     properties: |_| block_scaled::properties(format(1.0)),
-    ..Entry::new(&[], |_| Arc::new(Nvfp4))
+    ..Entry::new(&[], |_| Guarantee::Contractive, |_| Arc::new(Nvfp4))
 };
 
 /// The largest element times the largest scale of a block.

@@ -20,7 +20,7 @@
 use std::sync::Arc;
 
 use super::sign_means::{PROPERTIES, SignMeans};
-use crate::{Entry, Family, Passes};
+use crate::{Entry, Family, Guarantee, Passes};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "onebit",
@@ -32,7 +32,7 @@ pub(crate) static ENTRY: Entry = Entry {
     payload: "two means f32, d bits",
     passes: Passes::TWO,
     properties: |_| PROPERTIES,
-    ..Entry::new(&[], |_| Arc::new(SignMeans::EachSide))
+    ..Entry::new(&[], |_| Guarantee::Contractive, |_| Arc::new(SignMeans::EachSide))
 };
 
 #[cfg(test)]

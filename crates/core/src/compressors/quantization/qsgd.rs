@@ -50,8 +50,8 @@ use crate::wire::fields;
 use crate::wire::levels::{self, Norm};
 use crate::wire::symbols::{Alphabet, View};
 use crate::{
-    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Properties, Rng,
-    Source, Statistics, Workspace,
+    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Helpers,
+    Properties, Rng, Source, Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -69,9 +69,8 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
     reference: "Alistarh et al., NIPS 2017",
     payload: "steps f32, levels",
-    unbiased: true,
     properties: |values| Qsgd::new(values).properties(),
-    ..Entry::of::<Qsgd>()
+    ..Entry::of::<Qsgd>(|values| Qsgd::new(values).guarantee())
 };
 
 /// The values of `s`: a symbol of 16 bits holds level + s.
@@ -123,9 +122,13 @@ impl Qsgd {
 
     fn properties(&self) -> Properties {
         let value_bits = self.symbols().and_then(Alphabet::value_bits);
+        Properties { value_bits, ..Properties::DEFAULT }
+    }
+
+    fn guarantee(&self) -> Guarantee {
         // The bound of a shorter last bucket is lower.
         let is_contractive = self.bucket > 0 && beta(self.bucket, self.s) < 1.0;
-        Properties { value_bits, is_contractive, ..Properties::DEFAULT }
+        if is_contractive { Guarantee::Both } else { Guarantee::Unbiased }
     }
 
     /// The alphabet of the levels; `None` with Elias code.

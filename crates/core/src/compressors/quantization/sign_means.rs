@@ -12,8 +12,7 @@ use crate::wire::fields;
 use crate::{Compressor, Coverage, DecodeArgs, EncodeArgs, Properties, Source, Statistics};
 
 /// The properties of both.
-pub(super) const PROPERTIES: Properties =
-    Properties { value_bits: Some(1), is_contractive: true, ..Properties::DEFAULT };
+pub(super) const PROPERTIES: Properties = Properties { value_bits: Some(1), ..Properties::DEFAULT };
 
 /// The decoded values of the signs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,8 +27,8 @@ use crate::device::dense::{DenseForm, Direction, copy};
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::memories::{Average, Memory};
 use crate::{
-    Aggregation, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Properties,
-    Statistics,
+    Aggregation, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee,
+    Properties, Statistics,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -39,7 +39,11 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Bernstein et al., ICML 2018",
     payload: "d bits",
     properties: |_| Properties { value_bits: Some(1), ..Properties::DEFAULT },
-    ..Entry::new(&[], |_| Arc::new(SignSgd { memory: None }))
+    ..Entry::new(
+        &[],
+        |_| Guarantee::Neither("a sign has no size: it is a vote"),
+        |_| Arc::new(SignSgd { memory: None }),
+    )
 };
 
 /// Means of smaller magnitude are ties, up to rounding.

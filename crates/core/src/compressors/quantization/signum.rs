@@ -18,7 +18,7 @@ use std::sync::Arc;
 use super::signsgd::SignSgd;
 use crate::memories::Average;
 use crate::parameters::{Parameters, real};
-use crate::{Entry, Family, Passes, Properties};
+use crate::{Entry, Family, Guarantee, Passes, Properties};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "signum",
@@ -29,10 +29,14 @@ pub(crate) static ENTRY: Entry = Entry {
     payload: "d bits",
     passes: Passes { memory: 8, ..Passes::ONE },
     properties: |_| Properties { value_bits: Some(1), ..Properties::DEFAULT },
-    ..Entry::new(Signum::PARAMETERS, |values| {
-        let Signum { momentum: decay } = Signum::new(values);
-        Arc::new(SignSgd { memory: Some(Average { decay }) })
-    })
+    ..Entry::new(
+        Signum::PARAMETERS,
+        |_| Guarantee::Neither("a sign has no size: it is a vote"),
+        |values| {
+            let Signum { momentum: decay } = Signum::new(values);
+            Arc::new(SignSgd { memory: Some(Average { decay }) })
+        },
+    )
 };
 
 crate::parameters! {

@@ -50,12 +50,12 @@ use gradwire_bits::{DecodeError, kernels, varint};
 use super::ternary::Fifths;
 use crate::device::dense::copy;
 use crate::device::{DeviceArgs, DeviceForm};
-use crate::parameters::{either, real};
+use crate::parameters::{Parameters, either, real};
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::{
-    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Source, Statistics,
-    Workspace,
+    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Passes, Source,
+    Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -67,7 +67,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Wen et al., NIPS 2017",
     payload: "M f32, trits, five per byte",
     passes: Passes::TWO,
-    ..Entry::of::<TernGrad>()
+    ..Entry::of::<TernGrad>(|values| TernGrad::new(values).guarantee())
 };
 
 const HEADER: usize = 4;
@@ -87,6 +87,13 @@ crate::parameters! {
 }
 
 impl TernGrad {
+    fn guarantee(&self) -> Guarantee {
+        match self.clip {
+            0.0 => Guarantee::Unbiased,
+            _ => Guarantee::Neither("large elements are clipped"),
+        }
+    }
+
     /// The alphabet of bytes with coded runs; `None` for uncoded bytes.
     fn coded(&self) -> Option<Alphabet> {
         self.huffman.then(|| Alphabet::new(BYTES, true))

@@ -41,7 +41,8 @@ use crate::numeric::rotation::{RotationPiece, Signs, pieces, pieces_of};
 use crate::parameters::whole;
 use crate::wire::levels;
 use crate::{
-    BLOCK, Context, Coverage, Entry, Family, Helpers, Passes, Properties, Unit, Workspace,
+    BLOCK, Context, Coverage, Entry, Family, Guarantee, Helpers, Passes, Properties, Unit,
+    Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -56,7 +57,11 @@ pub(crate) static ENTRY: Entry = Entry {
     payload: "norms f32, d × b bits; back: sums of integers up to 30·ranks, 8 bits per element for up to 8 ranks",
     passes: Passes::TWO,
     properties: |_| Properties { needs_equal_weights: true, ..Properties::DEFAULT },
-    ..Entry::of::<SingleRank<Thc>>()
+    ..Entry::of::<SingleRank<Thc>>(|_| {
+        Guarantee::Neither(
+            "elements are clipped after the rotation, and rounded at random to few levels",
+        )
+    })
 };
 
 crate::parameters! {

@@ -37,7 +37,7 @@ use crate::device::dense::{DenseForm, Direction, copy};
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::parameters::{either, real};
 use crate::wire::fields;
-use crate::{Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties};
+use crate::{Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Passes};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "3lc",
@@ -49,8 +49,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Lim et al., MLSys 2019",
     payload: "M f32, trits, five per byte, with runs of zeros coded",
     passes: Passes::TWO,
-    properties: |_| Properties { is_contractive: true, ..Properties::DEFAULT },
-    ..Entry::of::<ThreeLc>()
+    ..Entry::of::<ThreeLc>(|_| Guarantee::Contractive)
 };
 
 const HEADER: usize = 4;

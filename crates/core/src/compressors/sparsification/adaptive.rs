@@ -37,7 +37,7 @@ use gradwire_bits::DecodeError;
 use super::{drawn, fraction};
 use crate::parameters::real;
 use crate::wire::fields;
-use crate::{Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes};
+use crate::{Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Passes};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "adaptive",
@@ -48,9 +48,8 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["ratio=0.3,ef=on", "ratio=0.02", "ratio=0.4", "ratio=1,ef=on"],
     reference: "Wangni et al., NeurIPS 2018",
     payload: "large elements as topk; code u8, count varint, M f32, signs, positions",
-    unbiased: true,
     passes: Passes::TWO,
-    ..Entry::of::<Adaptive>()
+    ..Entry::of::<Adaptive>(|_| Guarantee::Unbiased)
 };
 
 crate::parameters! {

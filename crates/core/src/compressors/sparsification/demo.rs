@@ -47,8 +47,8 @@ use crate::parameters::{Parameters, either, real, whole};
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::{
-    Aggregation, Compressor, Context, Coverage, DecodeArgs, EncodeArgs, Entry, Family, NonFinite,
-    Residual, Unit, Workspace,
+    Aggregation, Compressor, Context, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee,
+    NonFinite, Residual, Unit, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -60,10 +60,14 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["k=4096", "k=1,values=sign", "k=8,ef=off"],
     reference: "Peng et al., arXiv:2411.19870",
     payload: "code u8, count varint, values f32 or signs, positions",
-    ..Entry::new(Params::PARAMETERS, |values| {
-        let Params { k, momentum, signs } = Params::new(values);
-        Arc::new(Demo { k, signs, memory: Decoupled { momentum } })
-    })
+    ..Entry::new(
+        Params::PARAMETERS,
+        |_| Guarantee::Neither("the step uses only the signs of the sum"),
+        |values| {
+            let Params { k, momentum, signs } = Params::new(values);
+            Arc::new(Demo { k, signs, memory: Decoupled { momentum } })
+        },
+    )
 };
 
 crate::parameters! {

@@ -38,8 +38,8 @@ use crate::memories::{Memory, Momentum};
 use crate::numeric::selection::{self, among, sampled_threshold};
 use crate::parameters::{Kind, Parameters, real, whole};
 use crate::{
-    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Source,
-    Statistics, Workspace,
+    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Passes,
+    Properties, Source, Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -53,15 +53,15 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Lin et al., ICLR 2018",
     payload: "code u8, count varint, values f32, positions",
     passes: Passes { memory: 8, ..Passes::TWO },
-    properties: |_| Properties {
-        value_bits: Some(32),
-        is_contractive: true,
-        ..Properties::DEFAULT
-    },
-    ..Entry::new(Params::PARAMETERS, |values| {
-        let Params { ratio, momentum, clip, warmup } = Params::new(values);
-        Arc::new(Dgc { ratio, warmup, memory: Momentum { momentum, clip } })
-    })
+    properties: |_| Properties { value_bits: Some(32), ..Properties::DEFAULT },
+    ..Entry::new(
+        Params::PARAMETERS,
+        |_| Guarantee::Contractive,
+        |values| {
+            let Params { ratio, momentum, clip, warmup } = Params::new(values);
+            Arc::new(Dgc { ratio, warmup, memory: Momentum { momentum, clip } })
+        },
+    )
 };
 
 crate::parameters! {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::topk::TopK;
 use crate::parameters::{Parameters, either, real};
-use crate::{Entry, Family, Passes, Properties};
+use crate::{Entry, Family, Guarantee, Passes, Properties};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "gradient-dropping",
@@ -26,15 +26,15 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Aji, Heafield, EMNLP 2017",
     payload: "code u8, count varint, values f32, positions",
     passes: Passes::TWO,
-    properties: |_| Properties {
-        value_bits: Some(32),
-        is_contractive: true,
-        ..Properties::DEFAULT
-    },
-    ..Entry::new(GradientDropping::PARAMETERS, |values| {
-        let GradientDropping { ratio, sampled } = GradientDropping::new(values);
-        Arc::new(TopK { ratio, sampled, code: None })
-    })
+    properties: |_| Properties { value_bits: Some(32), ..Properties::DEFAULT },
+    ..Entry::new(
+        GradientDropping::PARAMETERS,
+        |_| Guarantee::Contractive,
+        |values| {
+            let GradientDropping { ratio, sampled } = GradientDropping::new(values);
+            Arc::new(TopK { ratio, sampled, code: None })
+        },
+    )
 };
 
 crate::parameters! {

@@ -32,7 +32,7 @@ use crate::wire::fields;
 use crate::wire::positions::MOST_ELEMENTS;
 use crate::{
     Aggregation, Compressor, Context, Coverage, DecodeArgs, Dtype, EncodeArgs, Entry, Family,
-    Properties, Rng, Workspace,
+    Guarantee, Properties, Rng, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -57,14 +57,13 @@ pub(crate) static ENTRY: Entry = Entry {
         Properties {
             value_bits: Some(32),
             draws_positions: true,
-            is_contractive: !unbiased,
             // An element sent as d / k times itself leaves −(d / k − 1) times itself, which is
             // multiplied again when sent.
             allows_feedback: !unbiased,
             ..Properties::DEFAULT
         }
     },
-    ..Entry::of::<RandomK>()
+    ..Entry::of::<RandomK>(|values| RandomK::new(values).guarantee())
 };
 
 crate::parameters! {
@@ -80,6 +79,10 @@ crate::parameters! {
 }
 
 impl RandomK {
+    fn guarantee(&self) -> Guarantee {
+        if self.unbiased { Guarantee::Unbiased } else { Guarantee::Contractive }
+    }
+
     /// Reserves memory for the positions of a tensor, so [`draw`](Self::draw) allocates nothing.
     pub(in crate::compressors) fn make_room(
         &self,

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use super::dgc::{Dgc, RATIO, WARMUP};
 use crate::memories::LongTerm;
 use crate::parameters::{Parameters, real};
-use crate::{Entry, Family, Passes, Properties};
+use crate::{Entry, Family, Guarantee, Passes, Properties};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "sgc",
@@ -34,15 +34,15 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Sun et al., DASFAA 2019",
     payload: "code u8, count varint, values f32, positions",
     passes: Passes::TWO,
-    properties: |_| Properties {
-        value_bits: Some(32),
-        is_contractive: true,
-        ..Properties::DEFAULT
-    },
-    ..Entry::new(Params::PARAMETERS, |values| {
-        let Params { ratio, epsilon, alpha, warmup } = Params::new(values);
-        Arc::new(Dgc { ratio, warmup, memory: LongTerm { epsilon, alpha } })
-    })
+    properties: |_| Properties { value_bits: Some(32), ..Properties::DEFAULT },
+    ..Entry::new(
+        Params::PARAMETERS,
+        |_| Guarantee::Contractive,
+        |values| {
+            let Params { ratio, epsilon, alpha, warmup } = Params::new(values);
+            Arc::new(Dgc { ratio, warmup, memory: LongTerm { epsilon, alpha } })
+        },
+    )
 };
 
 crate::parameters! {

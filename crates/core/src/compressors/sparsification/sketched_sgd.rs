@@ -41,7 +41,7 @@ use crate::multi_round::{self, MultiRound, RankState, Round, RoundContext};
 use crate::numeric::sketch::{CountSketch, MAX_ROWS, PART};
 use crate::parameters::{real, whole};
 use crate::parts;
-use crate::{Context, Coverage, Entry, Family, Passes, Workspace};
+use crate::{Context, Coverage, Entry, Family, Guarantee, Passes, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "sketched-sgd",
@@ -54,7 +54,9 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Ivkin et al., NeurIPS 2019",
     payload: "table of f32, candidates f32",
     passes: Passes { after: 1, ..Passes::ONE },
-    ..Entry::of::<SingleRank<SketchedSgd>>()
+    ..Entry::of::<SingleRank<SketchedSgd>>(|_| {
+        Guarantee::Neither("a count sketch may miss the large elements")
+    })
 };
 
 crate::parameters! {

@@ -27,8 +27,8 @@ use crate::parts::cut_mut;
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::{
-    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Properties, Source, Statistics,
-    Unit, Workspace,
+    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Properties, Source,
+    Statistics, Unit, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -41,13 +41,8 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["v=0.3", "v=0.5"],
     reference: "Dutta et al., AAAI 2020",
     payload: "code u8, count varint, values f32, positions; or 255 u8, d × f32",
-    properties: |values| Properties {
-        value_bits: Some(32),
-        // With a threshold above 0, a tensor of small elements sends nothing.
-        is_contractive: Threshold::new(values).v == 0.0,
-        ..Properties::DEFAULT
-    },
-    ..Entry::of::<Threshold>()
+    properties: |_| Properties { value_bits: Some(32), ..Properties::DEFAULT },
+    ..Entry::of::<Threshold>(|values| Threshold::new(values).guarantee())
 };
 
 crate::parameters! {
@@ -61,6 +56,15 @@ crate::parameters! {
 const DENSE: u8 = 255;
 
 impl Threshold {
+    fn guarantee(&self) -> Guarantee {
+        match self.v {
+            0.0 => Guarantee::Contractive,
+            _ => Guarantee::Neither(
+                "elements below the threshold are not sent, however many they are",
+            ),
+        }
+    }
+
     /// The number of elements above the threshold. The helpers share the pass, which checks the
     /// elements, too.
     fn count(&self, source: &mut Source<'_>, workspace: &mut Workspace) -> usize {

@@ -29,8 +29,8 @@ use crate::parameters::{Choice, choice, either, real};
 use crate::wire::fields;
 use crate::wire::positions::{self, MOST_ELEMENTS, PositionCode};
 use crate::{
-    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Source,
-    Statistics, Workspace,
+    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Passes, Properties,
+    Source, Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -54,12 +54,8 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Aji, Heafield, EMNLP 2017",
     payload: "code u8, count varint, values f32, positions",
     passes: Passes::TWO,
-    properties: |_| Properties {
-        value_bits: Some(32),
-        is_contractive: true,
-        ..Properties::DEFAULT
-    },
-    ..Entry::of::<TopK>()
+    properties: |_| Properties { value_bits: Some(32), ..Properties::DEFAULT },
+    ..Entry::of::<TopK>(|_| Guarantee::Contractive)
 };
 
 /// The code of positions; `None` for the shortest.

@@ -39,8 +39,8 @@ use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::wire::symbols::Alphabet;
 use crate::{
-    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Source,
-    Workspace,
+    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Passes, Properties,
+    Source, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -60,7 +60,9 @@ pub(crate) static ENTRY: Entry = Entry {
         let value_bits = Variance::new(values).levels().value_bits();
         Properties { value_bits, ..Properties::DEFAULT }
     },
-    ..Entry::of::<Variance>()
+    ..Entry::of::<Variance>(|_| {
+        Guarantee::Neither("elements whose parts disagree are not sent, however large they are")
+    })
 };
 
 crate::parameters! {

@@ -175,17 +175,13 @@ fn overview(entries: &[&Entry], page: &mut String) {
 }
 
 fn properties(entries: &[&Entry], page: &mut String) {
-    head(page, ["compressor", "exchange", "error feedback", "guarantees"]);
+    head(page, ["compressor", "exchange", "error feedback", "guarantee"]);
     for entry in entries {
         let exchange = entry.compressor().aggregation().name();
-        let guarantees = match (entry.unbiased, entry.lossless) {
-            (true, true) => "unbiased, lossless",
-            (true, false) => "unbiased",
-            (false, true) => "lossless",
-            (false, false) => "–",
-        };
+        let guarantee = entry.default_guarantee().to_string();
+        let guarantee = if entry.lossless { "lossless" } else { &guarantee };
         let feedback = if entry.error_feedback { "on" } else { "off" };
-        row(page, [&code(entry.id), exchange, feedback, guarantees]);
+        row(page, [&code(entry.id), exchange, feedback, guarantee]);
     }
 }
 
@@ -287,7 +283,7 @@ fn closing(page: &mut String) {
     }
     let contractive = REGISTRY.iter().filter(|entry| {
         let spec = Spec::of(entry);
-        spec.properties().is_contractive && spec.compressor().memory().is_none()
+        spec.guarantee().is_contractive() && spec.compressor().memory().is_none()
     });
     let names: Vec<_> = contractive.map(|entry| code(entry.id)).collect();
     writeln!(

@@ -3,6 +3,7 @@
 from . import fsdp
 from ._advice import Advice, advise
 from ._checkpoint import read_checkpoint
+from ._custom_check import check
 from ._handle import Handle
 from ._hook import Hook, hook
 from ._local import LocalSteps
@@ -20,6 +21,7 @@ __all__ = [
     "OneBitAdam",
     "MidStepError",
     "advise",
+    "check",
     "fsdp",
     "hook",
     "read_checkpoint",

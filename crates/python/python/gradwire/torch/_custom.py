@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import math
 import struct
@@ -25,6 +26,7 @@ _FOREIGN: Dict[str, Any] = {
     "transport": "auto",
     "nodes": None,
     "inside": None,
+    "lighthouse": None,
     **{one.name: one.default for one in fields(Options) if one.name not in ("compressor", "deadline")},
 }
 
@@ -43,6 +45,56 @@ _NO_COST: Dict[str, float] = {
 }
 
 
+# Averages from the first one on whose digests are compared over ranks, and then one of this many.
+_FIRST_COMPARED, _COMPARED = 20, 500
+# The digest of an average that is not compared.
+_NO_DIGEST = bytes(8)
+
+
+class Codec:
+    """A compressor written in Python, with its results checked."""
+
+    def __init__(self, compressor: Any) -> None:
+        for method in ("compress", "decompress"):
+            if not callable(getattr(compressor, method, None)):
+                raise _core.ConfigError(
+                    f"{type(compressor).__name__} has no method {method}(); a compressor is a spec string or an object "
+                    "with compress(tensor) -> bytes and decompress(bytes, shape) -> tensor"
+                )
+        self._compressor = compressor
+        self.has_feedback: bool = getattr(compressor, "error_feedback", True)
+
+    @property
+    def name(self) -> str:
+        """The name of the compressor's class."""
+        return type(self._compressor).__name__
+
+    def compress(self, values: torch.Tensor) -> bytes:
+        """The compressor's message. Refuses other types than bytes."""
+        message = self._compressor.compress(values)
+        try:
+            return bytes(memoryview(message))
+        except TypeError:
+            raise _core.ConfigError(f"{self.name}.compress returned a {type(message).__name__}; return bytes") from None
+
+    def decompress(self, message: bytes, shape: torch.Size) -> torch.Tensor:
+        """The tensor that the compressor decodes from a message, in float32. Refuses another shape,
+        and numbers that are not finite."""
+        decoded = self._compressor.decompress(message, shape)
+        what = f"{self.name}.decompress returned"
+        if hasattr(decoded, "__array__") and not isinstance(decoded, torch.Tensor):
+            # A copy, because arrays that numpy.frombuffer makes of a message cannot be written.
+            decoded = torch.tensor(decoded)
+        if not isinstance(decoded, torch.Tensor):
+            raise _core.ConfigError(f"{what} a {type(decoded).__name__}; return a tensor or a NumPy array")
+        if decoded.shape != shape:
+            raise _core.ConfigError(f"{what} the shape {tuple(decoded.shape)} for {tuple(shape)}; return a tensor of the given shape")
+        decoded = decoded.to(torch.float32)
+        if not torch.isfinite(decoded).all():
+            raise _core.ConfigError(f"{what} NaN or infinity, for finite gradients; return finite numbers")
+        return decoded
+
+
 class Custom:
     """Averages gradients with a compressor written in Python.
 
@@ -52,34 +104,36 @@ class Custom:
     background. Call ``check`` first.
     """
 
-    def __init__(self, compressor: Any, reducer: _core.Reducer, shapes: Dict[str, torch.Size]) -> None:
-        # The shape of each tensor of the model.
-        self._shapes = shapes
-        self._compressor = compressor
-        self.has_feedback: bool = getattr(compressor, "error_feedback", True)
+    def __init__(self, compressor: Any, reducer: _core.Reducer, shapes: Optional[Dict[str, torch.Size]]) -> None:
+        # The shape of each tensor, if they are known before the first step, or those seen so far.
+        self._knows_shapes = shapes is not None
+        self._shapes = shapes or {}
+        self._codec = Codec(compressor)
         self._reducer = reducer
         self._residuals: Dict[str, torch.Tensor] = {}
         self._stats: Dict[str, Any] = {"step": None, "skipped": False, **_NO_COST}
         self._totals = {"total_steps": 0, "total_skipped": 0, "total_bytes_up": 0, "total_bytes_down": 0}
+        # The number of averages so far, and the digest of the last one.
+        self._averages, self._digest = 0, _NO_DIGEST
         # The bytes of each tensor's last message.
         self._sizes: Dict[str, int] = {}
 
     @property
     def spec(self) -> str:
         """The name of the compressor's class."""
-        return type(self._compressor).__name__
+        return self._codec.name
+
+    @property
+    def has_feedback(self) -> bool:
+        """Whether residuals are kept."""
+        return self._codec.has_feedback
 
     @staticmethod
     def check(compressor: Any, arguments: Mapping[str, Any]) -> None:
-        """Refuses an object that is not a compressor, and arguments of the hook that it does not
+        """Refuses an object that is not a compressor, and arguments of the user that it does not
         support."""
-        for method in ("compress", "decompress"):
-            if not callable(getattr(compressor, method, None)):
-                raise _core.ConfigError(
-                    f"{type(compressor).__name__} has no method {method}(); a compressor is a spec string or an object "
-                    "with compress(tensor) -> bytes and decompress(bytes, shape) -> tensor"
-                )
-        foreign = [name for name, default in _FOREIGN.items() if _differs(arguments[name], default)]
+        Codec(compressor)
+        foreign = [name for name, default in _FOREIGN.items() if name in arguments and _differs(arguments[name], default)]
         if arguments["exchange"] == "all-gather":
             foreign.remove("exchange")
         if foreign:
@@ -95,19 +149,22 @@ class Custom:
         if self._stats["step"] != step:
             self._stats.update(_NO_COST, step=step)
             self._totals["total_steps"] += 1
+        if not self._knows_shapes:
+            self._shapes.update((name, gradient.shape) for name, gradient in zip(names, gradients))
         times = [time.perf_counter()]
         messages = [self._message(name, gradient) for name, gradient in zip(names, gradients)]
         self._sizes.update(zip(names, map(len, messages)))
-        own = b"".join(struct.pack("<I", len(message)) + message for message in messages)
+        own = self._digest + b"".join(struct.pack("<I", len(message)) + message for message in messages)
         times.append(time.perf_counter())
         before = self._reducer.traffic()
-        everyone = self._reducer.gather(step, own)
+        everyone = self._compared(self._reducer.gather(step, own))
         traffic = [after - earlier for after, earlier in zip(self._reducer.traffic(), before)]
         times.append(time.perf_counter())
         # Sums of 16-bit floats would be rounded once for every rank, and could overflow.
         means = [torch.zeros(one.shape, dtype=torch.float32, device=one.device) for one in gradients]
         for rank, fused in enumerate(everyone):
             self._add(rank, fused, means)
+        self._digest = self._digest_of(means)
         for gradient, mean in zip(gradients, means):
             write(mean, 1.0, gradient)
         times.append(time.perf_counter())
@@ -115,6 +172,29 @@ class Custom:
         future: Future = Future()
         future.set_result(whole)
         return future
+
+    def _digest_of(self, means: Sequence[torch.Tensor]) -> bytes:
+        """The digest of an average, which the next message carries to the other ranks."""
+        self._averages += 1
+        if self._averages > _FIRST_COMPARED and self._averages % _COMPARED:
+            return _NO_DIGEST
+        digest = hashlib.blake2b(digest_size=len(_NO_DIGEST))
+        for mean in means:
+            digest.update(mean.detach().cpu().contiguous().numpy().tobytes())
+        return digest.digest()
+
+    def _compared(self, everyone: Sequence[bytes]) -> List[bytes]:
+        """The messages of all ranks without their digests. Refuses digests that differ, on all
+        ranks."""
+        digests = [one[: len(_NO_DIGEST)] for one in everyone]
+        other = next((rank for rank, digest in enumerate(digests) if digest != digests[0]), None)
+        if other is not None:
+            raise _core.ConfigError(
+                f"{self.spec}.decompress gave ranks 0 and {other} different tensors from the same messages, so their models drift apart; "
+                "decode from the message and the shape alone (gradwire.torch.check finds most such faults), and start again from a "
+                "checkpoint"
+            )
+        return [one[len(_NO_DIGEST) :] for one in everyone]
 
     def _message(self, name: str, gradient: torch.Tensor) -> bytes:
         if not torch.isfinite(gradient).all():
@@ -124,35 +204,10 @@ class Custom:
         corrected = gradient.detach().to(torch.float32)
         if self.has_feedback and name in self._residuals:
             corrected = corrected + self._residuals[name].to(corrected.device)
-        message = self._compress(corrected)
+        message = self._codec.compress(corrected)
         if self.has_feedback:
-            self._residuals[name] = corrected - self._decompress(message, corrected.shape).to(corrected.device)
+            self._residuals[name] = corrected - self._codec.decompress(message, corrected.shape).to(corrected.device)
         return message
-
-    def _compress(self, values: torch.Tensor) -> bytes:
-        """The compressor's message. Refuses other types than bytes."""
-        message = self._compressor.compress(values)
-        try:
-            return bytes(memoryview(message))
-        except TypeError:
-            raise _core.ConfigError(f"{self.spec}.compress returned a {type(message).__name__}; return bytes") from None
-
-    def _decompress(self, message: bytes, shape: torch.Size) -> torch.Tensor:
-        """The tensor that the compressor decodes from a message, in float32. Refuses another shape,
-        and numbers that are not finite."""
-        decoded = self._compressor.decompress(message, shape)
-        what = f"{self.spec}.decompress returned"
-        if hasattr(decoded, "__array__") and not isinstance(decoded, torch.Tensor):
-            # A copy, because arrays that numpy.frombuffer makes of a message cannot be written.
-            decoded = torch.tensor(decoded)
-        if not isinstance(decoded, torch.Tensor):
-            raise _core.ConfigError(f"{what} a {type(decoded).__name__}; return a tensor or a NumPy array")
-        if decoded.shape != shape:
-            raise _core.ConfigError(f"{what} the shape {tuple(decoded.shape)} for {tuple(shape)}; return a tensor of the given shape")
-        decoded = decoded.to(torch.float32)
-        if not torch.isfinite(decoded).all():
-            raise _core.ConfigError(f"{what} NaN or infinity, for finite gradients; return finite numbers")
-        return decoded
 
     def _add(self, rank: int, fused: bytes, means: Sequence[torch.Tensor]) -> None:
         """Adds a rank's share of the means."""
@@ -161,7 +216,7 @@ class Custom:
             (length,) = struct.unpack_from("<I", fused, at)
             message = fused[at + 4 : at + 4 + length]
             at += 4 + length
-            mean.add_(self._decompress(message, mean.shape).to(mean.device), alpha=1.0 / self._reducer.size)
+            mean.add_(self._codec.decompress(message, mean.shape).to(mean.device), alpha=1.0 / self._reducer.size)
         if at != len(fused):
             raise _core.MessageError(f"rank {rank} sent {len(fused) - at} bytes too many")
 
@@ -247,7 +302,7 @@ class Custom:
             ) from error
         if compressor != self.spec:
             raise _core.StateError(f"the state was saved with {compressor}, but this compressor is {self.spec}; use the same one")
-        for name, residual in residuals.items():
+        for name, residual in residuals.items() if self._knows_shapes else ():
             expected = self._shapes.get(name)
             if expected != residual.shape:
                 has = "no such tensor" if expected is None else f"{tuple(expected)}"

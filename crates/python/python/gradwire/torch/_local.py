@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 import torch
@@ -14,6 +15,8 @@ from . import _local_optimizer, _site
 from ._attaching import Attaching
 from ._channel import connect, release
 from ._copyable import broadcast
+from ._custom import Custom
+from ._custom_reducer import CustomReducer
 from ._deadlines import SURVIVOR_DEADLINES
 from ._elastic import Elastic
 from ._exchanging import Exchanging
@@ -36,7 +39,7 @@ from ._rounds import Rounds, lengths_of
 from ._site_membership import SiteMembership
 from ._site_states import SiteStates
 from ._states import State
-from ._tensors import Named, trainable
+from ._tensors import Named, shape_of, trainable
 from ._traffic import Plain, warn_of_more
 from ._two_levels import NodeOptions, Request, TwoLevels, connect as connect_levels
 
@@ -93,8 +96,9 @@ class LocalSteps(Exchanging, Attaching, JoinInterface, OptimizerProxy):
             parameters raise ``ConfigError``, since no round would average them
         every: the number of steps of a round, from 1. Default: ``every`` of the compressor, or 50
             if it has none
-        compressor: a spec string or a schedule. Compressors that average by votes need ``outer``,
-            with a small rate. Default: ``"eden"``
+        compressor: a spec string or a schedule, or an object with ``compress(tensor) -> bytes`` and
+            ``decompress(bytes, shape) -> tensor``, as in ``register``. Compressors that average by
+            votes need ``outer``, with a small rate. Default: ``"eden"``
         outer: a function that takes the common parameters and returns an optimizer that applies the
             mean change as the negative of a gradient, such as ``Nesterov(lr=0.7)`` or
             ``partial(torch.optim.Adam, lr=1e-3)``. Default: ``None``, the mean change is added to
@@ -160,7 +164,7 @@ class LocalSteps(Exchanging, Attaching, JoinInterface, OptimizerProxy):
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         every: Optional[int] = None,
-        compressor: str = "eden",
+        compressor: Any = "eden",
         *,
         outer: Optional[Outer] = None,
         sync_until: int = 0,
@@ -187,7 +191,12 @@ class LocalSteps(Exchanging, Attaching, JoinInterface, OptimizerProxy):
         scaler: None = None,
         nodes: Optional[Any] = None,
     ) -> None:
-        options = LocalOptions.of(locals())
+        arguments = dict(locals())
+        options = LocalOptions.of(arguments)
+        self._custom: Optional[Any] = None
+        if compressor is not None and not isinstance(compressor, str):
+            Custom.check(compressor, {name: value for name, value in arguments.items() if name != "optimizer"})
+            self._custom, options = compressor, replace(options, compressor="none", exchange="all-gather")
         process_group = _site.group_of(process_group)
         check_model(model, optimizer, options, process_group)
         if scaler is not None:
@@ -195,6 +204,10 @@ class LocalSteps(Exchanging, Attaching, JoinInterface, OptimizerProxy):
         if lighthouse is not None and process_group is not None:
             raise _core.ConfigError("with lighthouse, LocalSteps makes its own process groups; remove process_group")
         site = _site.of(model, process_group)
+        if self._custom is not None and site.is_sharded:
+            raise _core.ConfigError(
+                "a compressor written in Python does not support models that fully_shard has sharded; use a compressor of gradwire.list()"
+            )
         named = trainable(model)
         options = selected(model, dict(named), options.resolved())
         check_local_optimizer(model, optimizer, named, options)
@@ -251,11 +264,14 @@ class LocalSteps(Exchanging, Attaching, JoinInterface, OptimizerProxy):
                     request = Request(replica.named, options, levels, type(options).reducer, caller)
                     reducer, groups, self._nodes = connect_levels(process_group, request)
                     replica.use(reducer)
+                if self._custom is not None:
+                    replica.use(CustomReducer(self._custom, replica.reducer, {name: shape_of(one) for name, one in replica.named}))
                 self._release = weakref.finalize(self, release, replica.reducer, groups)
                 self._release.atexit = False
                 # The reducer has compared the options of reducers.
                 settings = {name: value for name, value in options.compared().items() if not hasattr(Options, name)}
-                compare(replica.reducer, {**settings, "outer": settings_of(replica.outer)})
+                kind = "a spec string" if self._custom is None else replica.reducer.spec
+                compare(replica.reducer, {**settings, "compressor": kind, "outer": settings_of(replica.outer)})
                 check_same(replica.reducer, model)
                 replica.site.check_shards(replica.reducer)
                 broadcast((groups[0], groups[1]), replica.tensors())
@@ -264,7 +280,7 @@ class LocalSteps(Exchanging, Attaching, JoinInterface, OptimizerProxy):
             self.close()
             raise
         replica.start()
-        if not isinstance(replica.reducer, TwoLevels):
+        if not isinstance(replica.reducer, (TwoLevels, CustomReducer)):
             self._warn_of_more(stacklevel=6)
 
     def _warn_of_more(self, stacklevel: int) -> None:

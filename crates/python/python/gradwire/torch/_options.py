@@ -59,7 +59,7 @@ class Options:
         """Refuses options that the reducer does not check itself."""
         check_given(self.compressor)
         if not isinstance(self.compressor, str):
-            raise _core.ConfigError("compressors written in Python work with DistributedDataParallel only; use a spec string")
+            raise _core.ConfigError("a compressor written in Python cannot be used here; use a spec string")
         if self.exchange not in (*_FOR_REPLICAS, *_FOR_SHARDS):
             raise _core.ConfigError(f"exchange={self.exchange!r} is unknown here; {suggestion(str(self.exchange), _FOR_REPLICAS)}")
         check_flag("raw_vectors", self.raw_vectors)

@@ -15,13 +15,14 @@ from torch.profiler import record_function
 from .. import _core
 from . import _device
 from ._channel import connect, release
+from ._custom_reducer import CustomReducer
 from ._handle import Handle
 from ._options import Options
 from ._staging import finish_current
 from ._states import Layout, State
 from ._steps import Steps
 from ._tensors import Named
-from ._unit_exchanges import ALL, Exchange, ThroughDevice, ThroughHost
+from ._unit_exchanges import ALL, Exchange, ThroughDevice, ThroughHost, ThroughPython
 from ._units import Unit
 from ._unused import SameGradients, explained
 
@@ -46,9 +47,13 @@ class Sharded(Handle):
         options: Options,
         group: Any,
         scaler: Optional[Any],
+        custom: Optional[Any] = None,
     ) -> None:
         super().__init__(named, options, group, scaler, _CALLER)
         self._gradients: Exchange = ThroughHost(self._reducer)
+        if custom is not None:
+            reducer = CustomReducer(custom, self._reducer)
+            self._reducer, self._gradients = reducer, ThroughPython(reducer)
         self._parameters: Optional[Exchange] = None
         self._installed: List[Tuple[Any, str, Any]] = []
         self._units = units

@@ -27,6 +27,7 @@ from . import _nodes
 from ._buckets import Part
 from ._channel import Channel, connect as connect_one_level, destroy, private_groups, private_groups_of
 from ._columns import Cut, Model, Slice, model_of, slices_of
+from ._custom_reducer import CustomReducer
 from ._failures import Failures, Pending
 from ._inside import DeviceInside, HostInside, Inside, NodeBucket
 from ._node_averages import Between, DeviceAverage, HostAverage, Links, Unfinished
@@ -222,7 +223,10 @@ class TwoLevels:
 
 def average_in_memory(reducer: Any, tensor_group: int, step: int, values: torch.Tensor) -> None:
     """Averages values in main memory, in place and in the background, over the ranks of a reducer
-    of one or two levels."""
+    of one or two levels. A compressor written in Python averages them at once."""
+    if isinstance(reducer, CustomReducer):
+        reducer.average_values(tensor_group, step, values)
+        return
     if not isinstance(reducer, TwoLevels):
         reducer.average(tensor_group, step, buffer(values), keeping(values))
         return

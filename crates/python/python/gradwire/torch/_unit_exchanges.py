@@ -8,6 +8,7 @@ import torch
 
 from .. import _core
 from .._arrays import buffer, keeping
+from ._custom_reducer import CustomReducer
 from ._staging import Pinned, Scale
 from ._tensors import as_reals
 
@@ -60,6 +61,22 @@ class ThroughHost:
             values[written].copy_(host[written])
 
 
+class ThroughPython:
+    """Exchanges the values of a unit's parameters, in place, by a compressor written in Python.
+    They are one tensor, and every rank receives the messages of all."""
+
+    def __init__(self, reducer: CustomReducer) -> None:
+        self.reducer = reducer
+
+    def exchange(
+        self, step: int, names: List[str], values: torch.Tensor, scale: Scale = 1.0, read: slice = ALL, written: slice = ALL
+    ) -> None:
+        """Exchanges values, and waits. There is no scale, because a ``GradScaler`` is refused."""
+        if values.is_complex():
+            values = as_reals(values).flatten()
+        self.reducer.average_whole(names, step, values)
+
+
 class ThroughDevice:
     """Exchanges the values of a unit's parameters, in place, by messages that stay on the
     device."""
@@ -79,4 +96,4 @@ class ThroughDevice:
         self.transport.exchange(self.reducer.tensor_group(names), step, names, values, scale)
 
 
-Exchange = Union[ThroughHost, ThroughDevice]
+Exchange = Union[ThroughHost, ThroughPython, ThroughDevice]

@@ -18,6 +18,7 @@ from .._arrays import whole_number
 from .._specs import check_quantizer, sample_side
 from . import _units
 from ._checks import check_scaler
+from ._custom import Custom
 from ._device import Request
 from ._names import selected
 from ._options import Options, Rules, check_flag, check_given
@@ -31,7 +32,7 @@ __all__ = ["Sharded", "register"]
 
 def register(
     model: torch.nn.Module,
-    compressor: str = "eden",
+    compressor: Any = "eden",
     *,
     replicas: Optional[Any] = None,
     parameters: Optional[str] = None,
@@ -63,7 +64,10 @@ def register(
 
     Args:
         model: the model that ``fully_shard`` has sharded
-        compressor: a spec string or a schedule. Default: ``"eden"``
+        compressor: a spec string or a schedule, or an object with ``compress(tensor) -> bytes`` and
+            ``decompress(bytes, shape) -> tensor``, as in ``register``. Such an object gets the
+            gradients of a module as one tensor of one dimension, and every rank receives the
+            messages of all. Default: ``"eden"``
         replicas: a process group, or a mesh of one dimension, with the ranks that hold the same
             shard. The mean of each shard is then averaged over these ranks with compressed
             messages. The model must be sharded over a mesh of one dimension, and
@@ -119,7 +123,12 @@ def register(
         ConfigError: an argument is wrong, differs between ranks, or does not suit the model.
         DeadlineError: a rank did not call ``register`` within ``deadline``.
     """
-    options = Options.of(locals())
+    arguments = dict(locals())
+    custom = None if compressor is None or isinstance(compressor, str) else compressor
+    if custom is not None:
+        Custom.check(custom, arguments)
+        compressor = "none"
+    options = Options.of({**arguments, "compressor": compressor})
     check_given(compressor)
     check_flag("parameter_changes", parameter_changes)
     if parameter_changes and parameters is None:
@@ -145,9 +154,10 @@ def register(
     if parameters is not None:
         _check_parameters(parameters, gathered, parameter_changes)
     check_zeros(units, compressor, replace(chosen, exchange="auto").votes(_units.whole(units)))
-    handle = _handle(units, chosen, replicas, transport, scaler)
+    handle = _handle(units, chosen, replicas, transport, scaler, custom)
     handle._has_replicas = replicas is not None or _units.replicas(units) > 1
-    handle._compare({"parameters": parameters, "parameter_changes": parameter_changes, "scaler": "none" if scaler is None else "GradScaler"})
+    kind = "a spec string" if custom is None else handle._spec
+    handle._compare({"compressor": kind, "parameters": parameters, "parameter_changes": parameter_changes, "scaler": "none" if scaler is None else "GradScaler"})
     if parameters is not None:
         named = _units.whole(gathered, gathered=True)
         of_parameters = replace(options, compressor=parameters, rules=None, exchange="gather-shards", on_nonfinite="error")
@@ -162,23 +172,27 @@ def register(
     return handle
 
 
-def _handle(units: List[_units.Unit], options: Options, replicas: Optional[Any], transport: str, scaler: Optional[Any]) -> Sharded:
+def _handle(
+    units: List[_units.Unit], options: Options, replicas: Optional[Any], transport: str, scaler: Optional[Any], custom: Optional[Any]
+) -> Sharded:
     """Connects the ranks that average shards, or the replicas of a shard."""
     if replicas is None:
         # Replicas average their reduced gradients; with equal random draws, their errors would not
         # cancel.
         seed = whole_number("seed", options.seed) + ((_units.replica_rank(units) or 0) << 32)
         options, named = replace(options, exchange="reduce-scatter", seed=seed), _units.whole(units)
-        handle = Sharded(units, named, options, _units.shard_group(units), scaler)
+        handle = Sharded(units, named, options, _units.shard_group(units), scaler, custom)
         plain = Plain(bytes_of(named), "the gradients", "reduce-scatter")
         if _units.replica_rank(units) is None:
             handle._suggest_skipping()
         group = _units.process_group(units, "_reduce_scatter_process_group")
     else:
         group, named = _units.replica_group(replicas, units), _units.shards(units)
-        handle = Sharded(units, named, options, group, scaler)
+        handle = Sharded(units, named, options, group, scaler, custom)
         handle._compare({"the shard that a rank of replicas holds": _units.shard_group(units).rank()})
         plain = Plain(bytes_of(named), "the gradients")
+    if custom is not None:
+        return handle
     handle.choose_transport(Request("auto", transport, group, narrow=scaler is None), _units.on_devices(units, named), options)
     warn_of_more(handle._reducer, plain, stacklevel=4, sizes=_sizes(handle._on_device))
     return handle

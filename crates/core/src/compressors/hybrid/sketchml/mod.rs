@@ -49,7 +49,8 @@ use crate::tools::{Selection, desparsify, pack_positions, sparsify, unpack_posit
 use crate::wire::fields;
 use crate::wire::positions;
 use crate::{
-    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Source, Workspace,
+    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Passes, Source,
+    Workspace,
 };
 use buckets::{Buckets, MOST};
 use minmax::{MOST_ROWS, MinMax};
@@ -74,7 +75,9 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Jiang et al., SIGMOD 2018",
     payload: "for each sign: count varint, means f32, groups of positions and bins",
     passes: Passes::TWO,
-    ..Entry::of::<SketchMl>()
+    ..Entry::of::<SketchMl>(|_| {
+        Guarantee::Neither("elements that share bins are sent with smaller values")
+    })
 };
 
 crate::parameters! {

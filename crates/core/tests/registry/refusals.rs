@@ -1,41 +1,7 @@
-//! The laws that every compressor obeys, over the whole registry; and what is checked of some
-//! alone.
+//! Sizes and states that encoders and decoders refuse, and shares that they send.
 
-mod common;
-
-use common::*;
-use gradwire::registry::REGISTRY;
-use gradwire::{Decoder, Encoder, Error, Family, Spec, State, StateError, Tensor, laws};
-
-/// Families apart, so that they are checked at the same time.
-fn check_family(family: Family) {
-    REGISTRY.iter().filter(|entry| entry.family == family).for_each(|entry| laws::check(entry));
-}
-
-#[test]
-fn baselines_obey_the_laws() {
-    check_family(Family::Baseline);
-}
-
-#[test]
-fn quantization_obeys_the_laws() {
-    check_family(Family::Quantization);
-}
-
-#[test]
-fn sparsification_obeys_the_laws() {
-    check_family(Family::Sparsification);
-}
-
-#[test]
-fn hybrid_methods_obey_the_laws() {
-    check_family(Family::Hybrid);
-}
-
-#[test]
-fn low_rank_methods_obey_the_laws() {
-    check_family(Family::LowRank);
-}
+use crate::common::*;
+use gradwire::{Decoder, Encoder, Error, Spec, State, StateError, Tensor};
 
 #[test]
 fn state_of_another_configuration_or_model_is_refused() {

@@ -1,0 +1,48 @@
+//! The step of `cargo xtask test` for `examples/extension`, a crate outside the workspace with a
+//! compressor of its own: its tests, and its Python module in a run of two ranks.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::counts::reads_whole;
+use crate::python::{Package, runs};
+use crate::report::Report;
+
+const FOLDER: &str = "examples/extension";
+/// The profile and the folder of builds are the workspace's, so its crates are not compiled again.
+const SHARED: &str = "--config Cargo.toml --locked --manifest-path examples/extension/Cargo.toml --target-dir";
+
+/// Tests the crate and, where there is Python, its module.
+pub(crate) fn test(package: Option<&Package>, report: &mut Report) {
+    report.step("extension", |counts| {
+        reads_whole(&mut cargo("test"), |line| counts.read(line))
+            && package.is_none_or(|package| trains(package))
+    });
+}
+
+/// Whether two ranks train with the compressor in a Python module.
+fn trains(package: &Package) -> bool {
+    if !runs(cargo("build").args(["--package", "acme-python"])) {
+        return false;
+    }
+    let module = target().join("debug/libacme_native.so");
+    let place = format!("{FOLDER}/python/acme/_native.abi3.so");
+    if let Err(error) = fs::copy(&module, &place) {
+        eprintln!("error: {}: {error}", module.display());
+        return false;
+    }
+    let mut train = package.python();
+    train.arg(format!("{FOLDER}/python/train.py")).env("PYTHONPATH", format!("{FOLDER}/python"));
+    reads_whole(&mut train, |_| ())
+}
+
+fn cargo(verb: &str) -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.arg(verb).args(SHARED.split(' ')).arg(target());
+    cargo
+}
+
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from)
+}
