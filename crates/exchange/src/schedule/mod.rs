@@ -154,6 +154,11 @@ impl CompressionSchedule {
         &self.stages[0].spec
     }
 
+    /// The compressors in order, as they are written.
+    pub fn specs(&self) -> impl Iterator<Item = &Spec> {
+        self.stages.iter().map(|stage| &stage.spec)
+    }
+
     /// Whether a budget of bytes chooses the parameters.
     pub fn has_budget(&self) -> bool {
         self.budget.is_some()
