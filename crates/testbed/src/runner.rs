@@ -38,6 +38,15 @@ impl Outcome {
         self.failures.iter().map(TestbedError::to_string).collect()
     }
 
+    /// Notes why a run failed.
+    fn fail(&mut self, config: &RunConfig, source: TrainError) {
+        self.failures.push(TestbedError::Run {
+            compressor: config.compressor.to_string(),
+            seed: config.seed,
+            source: Box::new(source),
+        });
+    }
+
     /// Notes why no other run begins.
     fn end(&mut self, error: TestbedError) {
         self.failures.push(error);
@@ -131,18 +140,14 @@ pub fn run_all(
                 outcome.interrupted = true;
             }
             Err(source) => {
-                if let Some(run) = DivergedRun::of(config, &source) {
-                    all.diverged.push(run.clone());
-                    outcome.diverged.push(run);
-                    if engine.keeps_records() {
-                        outcome.failures.extend(keep(&all).err());
-                    }
+                let diverged = DivergedRun::of(config, &source);
+                all.diverged.extend(diverged.clone());
+                if diverged.is_some() && engine.keeps_records() {
+                    let kept = keep(&all).and_then(|()| unfinished::forget(unfinished, config));
+                    outcome.failures.extend(kept.err());
                 }
-                outcome.failures.push(TestbedError::Run {
-                    compressor: config.compressor.to_string(),
-                    seed: config.seed,
-                    source: Box::new(source),
-                });
+                outcome.fail(config, source);
+                outcome.diverged.extend(diverged);
             }
         }
     }

@@ -192,26 +192,30 @@ fn add_others(
 ) {
     let (mut added, mut left_out) = (false, Vec::new());
     for run in runner::others(runs, &done.runs) {
-        match compared(experiment, runs, &run.compressor, &run.settings) {
-            Some(compressor) => {
-                if !experiment.compressors.contains(&compressor) {
-                    experiment.compressors.push(compressor);
-                }
-                outcome.runs.push(run.clone());
-                added = true;
-            }
-            None => left_out
-                .push(format!("{} with seed {} and {} steps", run.compressor, run.seed, run.steps)),
+        if !is_compared(experiment, runs, &run.compressor, &run.settings) {
+            left_out
+                .push(format!("{} with seed {} and {} steps", run.compressor, run.seed, run.steps));
+            continue;
         }
+        // Without its crate a compressor cannot be part of the experiment, but its run is shown.
+        if let Ok(compressor) = run.compressor.parse::<CompressionSchedule>()
+            && !experiment.compressors.contains(&compressor)
+        {
+            experiment.compressors.push(compressor);
+        }
+        outcome.runs.push(run.clone());
+        added = true;
     }
     let diverged = runner::others_diverged(runs, &done.diverged);
-    let same =
-        |run: &&DivergedRun| compared(experiment, runs, &run.compressor, &run.settings).is_some();
-    outcome.diverged.extend(diverged.filter(same).cloned());
+    let compared =
+        diverged.filter(|run| is_compared(experiment, runs, &run.compressor, &run.settings));
+    outcome.diverged.extend(compared.cloned());
     if added {
         experiment.add_seeds(&outcome.runs);
         let order: Vec<String> = experiment.compressors.iter().map(ToString::to_string).collect();
-        let place = |run: &RunRecord| order.iter().position(|one| *one == run.compressor);
+        let place = |run: &RunRecord| {
+            order.iter().position(|one| *one == run.compressor).unwrap_or(order.len())
+        };
         outcome.runs.sort_by_key(|run| (place(run), run.seed));
     }
     if !left_out.is_empty() {
@@ -219,18 +223,18 @@ fn add_others(
     }
 }
 
-/// The compressor of an earlier run, if the experiment compares runs like it with these: it is
-/// known, and the run has the same length, exchange and rules.
-fn compared(
+/// Whether an earlier run with these settings can be compared with these runs: it has the same
+/// length, and the exchange and the rules that the experiment gives its compressor.
+fn is_compared(
     experiment: &Experiment,
     runs: &[RunConfig],
     compressor: &str,
     settings: &TrainingSettings,
-) -> Option<CompressionSchedule> {
-    let compressor: CompressionSchedule = compressor.parse().ok()?;
+) -> bool {
+    let Ok(compressor) = compressor.parse() else { return settings.steps == runs[0].steps };
     let expected = experiment.compared(&compressor);
-    let same = (settings.exchange, &settings.rules) == (expected.exchange, &expected.rules);
-    (same && settings.steps == runs[0].steps).then_some(compressor)
+    (settings.steps, settings.exchange, &settings.rules)
+        == (runs[0].steps, expected.exchange, &expected.rules)
 }
 
 /// Prints the tables of quality and traffic, and of time; says if a compressor saves no traffic.

@@ -154,7 +154,7 @@ impl CompressionSchedule {
         &self.stages[0].spec
     }
 
-    /// The compressors in order, as they are written.
+    /// The compressors of all stages.
     pub fn specs(&self) -> impl Iterator<Item = &Spec> {
         self.stages.iter().map(|stage| &stage.spec)
     }
