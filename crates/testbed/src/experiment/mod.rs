@@ -22,8 +22,8 @@ pub use exchange::ExchangeChoice;
 /// training can be read as fields of an experiment: `experiment.workers`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Experiment {
-    /// The settings of training; `steps` is used if `epochs` is not given. The exchange there is not
-    /// used.
+    /// The settings of training, of which `exchange` is not used; `steps` is used if `epochs` is
+    /// not given.
     #[serde(flatten, serialize_with = "TrainingSettings::write")]
     settings: TrainingSettings,
     /// The exchange of the runs.
