@@ -38,7 +38,7 @@ fn connects(_: &Launcher) -> bool {
 /// The errors of [`processes`]; if all processes are servers.
 pub(crate) fn fit(experiment: &mut Experiment, given: bool) -> Result<(), Failure> {
     let Some(processes) = processes()? else { return Ok(()) };
-    let servers = experiment.exchange.servers();
+    let servers = experiment.settings().exchange.servers();
     let workers =
         processes.checked_sub(servers).filter(|workers| *workers > 0).ok_or_else(|| {
             Failure::Input(format!(

@@ -39,6 +39,13 @@ pub(crate) fn json<T: Serialize>(rows: &[T]) -> String {
     if rows.is_empty() { "[]".to_owned() } else { format!("[\n{}\n]", rows.join(",\n")) }
 }
 
+/// A value as JSON, indented.
+pub(crate) fn json_of<T: Serialize>(value: &T) -> String {
+    let text = serde_json::to_string_pretty(value).expect("a value has keys that are strings");
+    // Line ends are between values only: within strings they are escaped already.
+    text.chars().map(|c| if c == '\n' { "\n".to_owned() } else { escaped(c) }).collect()
+}
+
 /// A character of JSON, which is within a string if it is not ASCII.
 fn escaped(character: char) -> String {
     match character {

@@ -8,8 +8,9 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use gradwire::files;
 use gradwire_advice::parse_link;
+use gradwire_exchange::Exchange;
 use gradwire_testbed::TestbedError;
-use gradwire_testbed::experiment::Experiment;
+use gradwire_testbed::experiment::{ExchangeChoice, Experiment};
 use gradwire_testbed::files::write_atomic;
 use gradwire_train::CompressionSchedule;
 use gradwire_train::settings::{SETTINGS, Setting};
@@ -110,10 +111,15 @@ impl Settings {
         }
     }
 
-    /// The experiment these settings describe, on top of the file's settings or a study's.
+    /// The experiment these settings describe, on top of the file's settings or a study's. A file
+    /// without an exchange has a parameter server.
     pub(crate) fn of_study(&self, study: Experiment) -> Result<Experiment, Failure> {
         match &self.experiment {
-            Some(path) => self.change(Experiment::read(path)?),
+            Some(path) => {
+                let defaults =
+                    Experiment::default().with(|e| e.exchange = Exchange::default().into());
+                self.change(defaults.changed_by(path)?)
+            }
             None => self.change(study),
         }
     }
@@ -141,7 +147,7 @@ impl Given {
         for (name, texts) in &self.0 {
             let setting = Setting::named(name).expect("flags are those of settings");
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-            setting.set(&mut experiment.settings, &texts).map_err(Failure::Input)?;
+            experiment.set(setting, &texts).map_err(Failure::Input)?;
         }
         Ok(())
     }
@@ -183,13 +189,13 @@ fn flag(setting: &'static Setting) -> Arg {
     let flag = Arg::new(setting.name)
         .long(setting.flag)
         .value_name(setting.value_name)
-        .help(setting.help())
+        .help(ExchangeChoice::help(setting))
         .action(if setting.repeats { ArgAction::Append } else { ArgAction::Set });
     if setting.switch {
         return flag.value_parser(PossibleValuesParser::new(["on", "off"]));
     }
     flag.value_parser(move |text: &str| {
-        let checked = setting.set(&mut Experiment::default().settings, &[text]);
+        let checked = Experiment::default().set(setting, &[text]);
         checked.map(|()| text.to_owned())
     })
 }

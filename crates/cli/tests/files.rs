@@ -33,8 +33,15 @@ fn tensors_come_back_as_their_compressor_decodes_them() {
     bench.ok("decompress t.gw back.npy");
     let data = |bytes: Vec<u8>| bytes[bytes.len() - 24..].to_vec();
     assert_eq!(data(bench.read("back.npy")), data(bench.read("t.npy")));
-    // 3LC with s = 1: M = 2, and only −2 and 1 (half of M rounds up in magnitude) survive.
-    bench.ok("compress t.npy t.gw --compressor 3lc");
+    // 3LC with s = 1: M = 2, and only −2 and 1 (half of M rounds up in magnitude) survive. The
+    // squares of the errors, ½, ¼, 1 and ⅛, are 1.328 of 5.328, whether 1 became 0 or 2.
+    let printed = bench.ok("compress t.npy t.gw --compressor 3lc");
+    assert!(printed.contains("Relative error of the compressed values: 0.499"), "{printed}");
+    assert!(!printed.contains("More than half"), "{printed}");
+    // One of four equal values is kept: √¾.
+    bench.floats("equal.npy", &[1.0; 4]);
+    let printed = bench.ok("compress equal.npy equal.gw --compressor topk:ratio=0.25");
+    assert!(printed.contains("values: 0.866") && printed.contains("More than half"), "{printed}");
     bench.ok("decompress t.gw back.npy");
     let decoded: Vec<f32> = data(bench.read("back.npy"))
         .chunks_exact(4)

@@ -68,11 +68,15 @@ fn data_is_listed_and_checked() {
     );
     assert!(listed.contains("movielens-100k: u.data"), "{listed}");
     // These images are in MNIST's files, but they are not MNIST.
-    let output = bench.run("data check images");
+    let printed = bench.ok("data check images");
+    assert!(printed.contains("96 training and 32 test images"), "{printed}");
+    assert!(printed.contains("another data set in the format of mnist"), "{printed}");
+    // A folder of this name should have the known files.
+    bench.images("mnist");
+    let output = bench.run("data check mnist");
     assert_eq!(output.status.code(), Some(2));
     let printed = String::from_utf8(output.stdout).unwrap();
-    assert!(printed.contains("96 training and 32 test images"), "{printed}");
-    assert!(printed.contains("differs"), "{printed}");
+    assert!(printed.contains("differs from the known file"), "{printed}");
     assert!(bench.refused("data check nowhere").contains("nowhere"));
     bench.text("letters", "to be or not to be ", 10);
     let printed = bench.ok("data check letters");

@@ -37,6 +37,100 @@ fn compare_writes_a_report_and_rows() {
 }
 
 #[test]
+fn by_default_compressors_have_exchanges_of_their_own_and_none_has_no_rules() {
+    let bench = Bench::with_images();
+    let line = format!("compare {TINY} --steps 4 --compressor none --compressor 3lc --out out");
+    let mut command = bench.command(&line);
+    let output = command.args(["--rule", ">=1000 -> powersgd"]).output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(printed.contains("Times the speed of an uncompressed all-reduce"), "{printed}");
+    let runs: Vec<Value> = bench
+        .read_text("out/runs.jsonl")
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let set_up = |run: &Value| (run["exchange"].clone(), run["rules"].as_array().unwrap().len());
+    assert_eq!(set_up(&runs[0]), ("all-reduce".into(), 0));
+    assert_eq!(set_up(&runs[1]), ("all-gather".into(), 1));
+    let html = bench.read_text("out/report.html");
+    assert!(html.contains("all-reduce: none; all-gather: 3lc"));
+    assert!(html.contains("&gt;=1000 -&gt; powersgd (not for none)"));
+    assert!(bench.read_text("out/experiment.toml").contains("exchange = \"auto\""));
+    // With a server the baseline is its server.
+    let printed = bench.ok(&format!("{line} --exchange server"));
+    assert!(printed.contains("uncompressed parameter server, whose link carries"), "{printed}");
+    let refused = bench.refused("reproduce all-methods --exchange auto");
+    assert!(refused.contains("all-methods"), "{refused}");
+}
+
+#[test]
+fn runs_that_diverged_are_records_and_count_in_later_comparisons() {
+    let bench = Bench::with_images();
+    let line = format!("compare {TINY} --steps 50 --compressor none");
+    let bad = format!("{line} --lr 1e9 --seed 1 --out bad");
+    assert_eq!(bench.run(&bad).status.code(), Some(1));
+    let record = bench.read_text("bad/runs.jsonl");
+    let parsed: Value = serde_json::from_str(&record).unwrap();
+    assert!(parsed["diverged"].is_string() && parsed["seed"] == 1, "{record}");
+    // It is not repeated, and still fails.
+    let again = bench.run(&format!("{bad} --resume"));
+    let said = String::from_utf8(again.stderr).unwrap();
+    assert!(again.status.code() == Some(1) && !said.contains(": 50 steps"), "{said}");
+    assert!(said.contains("the run diverged; lower the learning rate"), "{said}");
+    assert_eq!(bench.read_text("bad/runs.jsonl"), record);
+    // As if 3lc had diverged with this seed at the usual learning rate.
+    let both = format!("{line} --compressor 3lc --lr 0.01 --out out");
+    bench.ok(&both);
+    let mut failed = parsed;
+    for (key, value) in
+        [("compressor", "3lc"), ("exchange", "all-gather"), ("learning_rate", "0.01")]
+    {
+        failed[key] = value.into();
+    }
+    let kept = format!("{}{failed}\n", bench.read_text("out/runs.jsonl"));
+    bench.write("out/runs.jsonl", kept.as_bytes());
+    let printed = bench.ok(&format!("{both} --resume"));
+    assert!(printed.contains("1 of 2 diverged"), "{printed}");
+    assert!(printed.contains("lose quality: 3lc"), "{printed}");
+    assert_eq!(bench.read_text("out/runs.jsonl"), kept);
+    let json: Value = serde_json::from_str(&bench.ok(&format!("{both} --resume --json"))).unwrap();
+    assert_eq!(json["compressors"][1]["diverged"], 1);
+    assert_eq!(json["verdict"]["compressors"][0]["judgement"], "loses");
+}
+
+#[test]
+fn a_comparison_is_compared_with_an_earlier_one() {
+    let bench = Bench::with_images();
+    let line = format!("compare {TINY} --steps 4 --compressor none --compressor 3lc");
+    bench.ok(&format!("{line} --out then"));
+    let printed = bench.ok(&format!("{line} --out now --baseline then"));
+    assert!(
+        printed.contains("Since the runs in then:") && printed.contains("no change"),
+        "{printed}"
+    );
+    // A tenth of the bytes then.
+    let fewer = |line: &str| {
+        let mut run: Value = serde_json::from_str(line).unwrap();
+        for key in ["bytes_up", "bytes_down"] {
+            run[key] = (run[key].as_f64().unwrap() / 10.0).into();
+        }
+        format!("{run}\n")
+    };
+    let runs: String = bench.read_text("then/runs.jsonl").lines().map(fewer).collect();
+    bench.write("then/runs.jsonl", runs.as_bytes());
+    let output = bench.run(&format!("{line} --out now --baseline then --json"));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (output.status.code(), &json["changes"][1]["change"]),
+        (Some(1), &"regressed".into())
+    );
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("regressed since the earlier runs: none, 3lc"), "{said}");
+    assert!(bench.refused(&format!("{line} --baseline images")).contains("has no runs"));
+}
+
+#[test]
 fn overlap_changes_no_bit_and_says_what_it_hid() {
     let bench = Bench::with_images();
     let line = format!("train {TINY} --steps 4 --exchange all-gather");

@@ -8,7 +8,9 @@
 
 pub mod accounting;
 pub mod bench;
+pub mod changes;
 pub mod check;
+pub mod comparison;
 pub mod diagnosis;
 pub mod engine;
 mod error;
@@ -16,10 +18,12 @@ pub mod experiment;
 pub mod figures;
 pub mod files;
 mod format;
+mod interval;
 pub mod page;
 pub mod plot;
 mod progress;
 mod provenance;
+mod records;
 pub mod report;
 pub mod reproduce;
 pub mod results;
@@ -32,5 +36,7 @@ pub mod summary;
 mod synthetic;
 pub mod table;
 pub mod unfinished;
+pub mod verdict;
 
 pub use error::TestbedError;
+pub use records::{DivergedRun, Records};

@@ -8,24 +8,53 @@ use gradwire_train::{RunRecord, SentCounts, StepRecord};
 
 use crate::TestbedError;
 use crate::files::write_atomic;
+use crate::records::Records;
 
-/// Reads the runs in `path`; none if there is no such file.
+/// Reads the finished runs in `path`; none if there is no such file.
+///
+/// # Errors
+/// If the file cannot be read, or has a line that is not a record.
 pub fn read(path: &Path) -> Result<Vec<RunRecord>, TestbedError> {
+    Ok(read_all(path)?.runs)
+}
+
+/// Reads the records in `path`; none if there is no such file.
+///
+/// # Errors
+/// As for [`read`].
+pub fn read_all(path: &Path) -> Result<Records, TestbedError> {
     let text = text(path)?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    lines
-        .map(|(at, line)| {
-            let run = serde_json::from_str(line).map_err(|error| error.to_string());
-            run.and_then(|run| check_numbers(&run).map(|()| run)).map_err(|reason| {
-                TestbedError::Config(format!(
-                    "{}, line {}: not a run ({}); remove the line to repeat the run",
-                    printable(path.display()),
-                    at + 1,
-                    printable(reason)
-                ))
-            })
-        })
-        .collect()
+    let mut records = Records::default();
+    for (at, line) in lines {
+        add(&mut records, line).map_err(|reason| {
+            TestbedError::Config(format!(
+                "{}, line {}: not a run ({}); remove the line to repeat the run",
+                printable(path.display()),
+                at + 1,
+                printable(reason)
+            ))
+        })?;
+    }
+    Ok(records)
+}
+
+/// Adds the record of a line.
+fn add(records: &mut Records, line: &str) -> Result<(), String> {
+    /// The field that only runs that diverged have.
+    #[derive(serde::Deserialize)]
+    struct Failed {
+        diverged: Option<serde::de::IgnoredAny>,
+    }
+    let damaged = |error: serde_json::Error| error.to_string();
+    if serde_json::from_str::<Failed>(line).map_err(damaged)?.diverged.is_some() {
+        records.diverged.push(serde_json::from_str(line).map_err(damaged)?);
+        return Ok(());
+    }
+    let run = serde_json::from_str(line).map_err(damaged)?;
+    check_numbers(&run)?;
+    records.runs.push(run);
+    Ok(())
 }
 
 /// Refuses a run with impossible numbers. The error names the field.
@@ -135,13 +164,21 @@ fn values(step: &mut StepRecord) -> [&mut f64; 13] {
 
 /// Writes `runs` to `path`, in place of its content.
 pub fn write(path: &Path, runs: &[RunRecord]) -> Result<(), TestbedError> {
-    let mut text = String::new();
-    for run in runs {
-        let line = serde_json::to_string(run).expect("a run has no keys that are not strings");
-        text.push_str(&line);
-        text.push('\n');
-    }
+    write_atomic(path, lines(runs).as_bytes())
+}
+
+/// Writes records to `path`, in place of its content: first the finished runs.
+pub fn write_all(path: &Path, records: &Records) -> Result<(), TestbedError> {
+    let text = lines(&records.runs) + &lines(&records.diverged);
     write_atomic(path, text.as_bytes())
+}
+
+/// A line of JSON for each record.
+fn lines<T: serde::Serialize>(records: &[T]) -> String {
+    let line = |record: &T| {
+        serde_json::to_string(record).expect("a record has no keys that are not strings") + "\n"
+    };
+    records.iter().map(line).collect()
 }
 
 /// Renames the file at `path`, if it exists: appends `.1`, or the next free number. Returns the new

@@ -8,7 +8,7 @@ use gradwire_train::{RunConfig, RunRecord, TrainError};
 
 use crate::engine::{Engine, any, decide};
 use crate::results::compact;
-use crate::{TestbedError, unfinished};
+use crate::{DivergedRun, Records, TestbedError, unfinished};
 
 pub use crate::progress::Progress;
 
@@ -24,6 +24,8 @@ pub struct Outcome {
     pub done: usize,
     /// Failed runs, each with its reason; the others went on.
     pub failures: Vec<TestbedError>,
+    /// The runs of the list that diverged, and perhaps others to be shown with them.
+    pub diverged: Vec<DivergedRun>,
     /// Whether it was stopped before all runs were done.
     pub interrupted: bool,
     /// Whether a file could not be written, so no other run begins; the last failure names the
@@ -37,6 +39,15 @@ impl Outcome {
         self.failures.iter().map(TestbedError::to_string).collect()
     }
 
+    /// Notes why a run failed.
+    fn fail(&mut self, config: &RunConfig, source: TrainError) {
+        self.failures.push(TestbedError::Run {
+            compressor: config.compressor.to_string(),
+            seed: config.seed,
+            source: Box::new(source),
+        });
+    }
+
     /// Notes why no other run begins.
     fn end(&mut self, error: TestbedError) {
         self.failures.push(error);
@@ -48,6 +59,7 @@ impl Outcome {
         self.runs.extend(other.runs);
         self.done += other.done;
         self.failures.extend(other.failures);
+        self.diverged.extend(other.diverged);
         self.interrupted |= other.interrupted;
         self.ended |= other.ended;
     }
@@ -59,7 +71,7 @@ impl Outcome {
 /// [compacted](compact) to [`TRACE_POINTS`]. A run that is stopped or killed leaves a
 /// [checkpoint](crate::unfinished) in the folder `unfinished`, and a later call resumes it. A run
 /// in `done` without the diagnoses that its configuration asks for is repeated, and replaced when
-/// it ends.
+/// it ends. A run that has diverged is a record, too, and fails again without being repeated.
 ///
 /// # Errors
 /// If a run in `done` has other settings. A failed run is an entry of [`Outcome::failures`], and
@@ -67,22 +79,27 @@ impl Outcome {
 /// and the outcome has [ended](Outcome::ended).
 pub fn run_all(
     configs: &[RunConfig],
-    done: &[RunRecord],
+    done: &Records,
     engine: &dyn Engine,
     progress: &dyn Progress,
     unfinished: &Path,
-    mut keep: impl FnMut(&[RunRecord]) -> Result<(), TestbedError>,
+    mut keep: impl FnMut(&Records) -> Result<(), TestbedError>,
 ) -> Result<Outcome, TestbedError> {
     let mut outcome = Outcome::default();
-    let mut all = done.to_vec();
-    if let Some(first) = configs.first() {
-        done.iter().try_for_each(|run| same_setup(first, run))?;
-    }
+    let mut all = done.clone();
+    done.runs.iter().try_for_each(|run| same_setup(configs, &Setup::of(run)))?;
+    done.diverged.iter().try_for_each(|run| same_setup(configs, &Setup::of_diverged(run)))?;
     for (at, config) in configs.iter().enumerate() {
-        let before = done.iter().find(|run| is_of(run, config) && has_diagnoses(run, config));
+        let before = done.runs.iter().find(|run| is_of(run, config) && has_diagnoses(run, config));
         if decide(engine, before.is_some())? {
             outcome.runs.extend(before.cloned());
             outcome.done += 1;
+            continue;
+        }
+        let diverged = done.diverged.iter().find(|run| run.is_of(config));
+        if decide(engine, diverged.is_some())? {
+            outcome.failures.extend(diverged.map(DivergedRun::error));
+            outcome.diverged.extend(diverged.cloned());
             continue;
         }
         // After a stop, runs finished earlier are still added to the outcome.
@@ -110,8 +127,8 @@ pub fn run_all(
             Ok(Some(run)) => {
                 let run = compact(&run, TRACE_POINTS);
                 progress.finished(&run);
-                all.retain(|before| !is_of(before, config));
-                all.push(run.clone());
+                all.runs.retain(|before| !is_of(before, config));
+                all.runs.push(run.clone());
                 outcome.runs.push(run);
                 outcome.done += 1;
                 all.sort_by_key(place);
@@ -125,11 +142,16 @@ pub fn run_all(
             Err(TrainError::Stopped { .. }) => {
                 outcome.interrupted = true;
             }
-            Err(source) => outcome.failures.push(TestbedError::Run {
-                compressor: config.compressor.to_string(),
-                seed: config.seed,
-                source: Box::new(source),
-            }),
+            Err(source) => {
+                let diverged = DivergedRun::of(config, &source);
+                all.diverged.extend(diverged.clone());
+                if diverged.is_some() && engine.keeps_records() {
+                    let kept = keep(&all).and_then(|()| unfinished::forget(unfinished, config));
+                    outcome.failures.extend(kept.err());
+                }
+                outcome.fail(config, source);
+                outcome.diverged.extend(diverged);
+            }
         }
     }
     Ok(outcome)
@@ -162,6 +184,14 @@ pub fn others<'a>(
     done.iter().filter(|run| !configs.iter().any(|config| is_of(run, config)))
 }
 
+/// The runs that diverged and match none of these configurations; all have the same set-up.
+pub fn others_diverged<'a>(
+    configs: &'a [RunConfig],
+    diverged: &'a [DivergedRun],
+) -> impl Iterator<Item = &'a DivergedRun> {
+    diverged.iter().filter(|run| !configs.iter().any(|config| run.is_of(config)))
+}
+
 /// Whether a finished run matches a configuration; both have the same set-up.
 fn is_of(run: &RunRecord, config: &RunConfig) -> bool {
     run.compressor == config.compressor.to_string()
@@ -181,20 +211,46 @@ const MAY_DIFFER: [&str; 3] = ["steps", "evaluate_at_most", "deadline_s"];
 /// and its text in the run. Leaves out settings that may differ within a result file.
 pub(crate) fn differences<'a>(
     settings: &'a TrainingSettings,
-    run: &'a RunRecord,
+    run: &'a TrainingSettings,
 ) -> impl Iterator<Item = (&'static Setting, String, String)> {
     let compared = SETTINGS.iter().filter(|setting| !MAY_DIFFER.contains(&setting.name));
-    let both = compared.map(|one| (one, one.text(settings), one.text(&run.settings)));
+    let both = compared.map(|one| (one, one.text(settings), one.text(run)));
     both.filter(|(_, here, there)| here != there)
 }
 
-/// Refuses a finished run whose settings differ from the new runs, and names the first difference.
-fn same_setup(config: &RunConfig, run: &RunRecord) -> Result<(), TestbedError> {
-    let settings = config.resolved();
-    let data = &config.data.checksum;
-    let data = ("data checksum".to_owned(), data.clone(), run.data_checksum.clone());
+/// Settings that may depend on the compressor.
+const BY_COMPRESSOR: [&str; 2] = ["exchange", "rules"];
+
+/// The set-up of a record.
+struct Setup<'a> {
+    compressor: &'a str,
+    checksum: &'a str,
+    settings: &'a TrainingSettings,
+}
+
+impl<'a> Setup<'a> {
+    fn of(run: &'a RunRecord) -> Self {
+        let RunRecord { compressor, data_checksum, settings, .. } = run;
+        Self { compressor, checksum: data_checksum, settings }
+    }
+
+    fn of_diverged(run: &'a DivergedRun) -> Self {
+        let DivergedRun { compressor, data_checksum, settings, .. } = run;
+        Self { compressor, checksum: data_checksum, settings }
+    }
+}
+
+/// Refuses a record whose settings differ from the new runs, and names the first difference.
+/// Settings that depend on the compressor are compared only with runs of the same compressor.
+fn same_setup(configs: &[RunConfig], setup: &Setup<'_>) -> Result<(), TestbedError> {
+    let Some(first) = configs.first() else { return Ok(()) };
+    let same = configs.iter().find(|config| config.compressor.to_string() == setup.compressor);
+    let settings = same.unwrap_or(first).resolved();
+    let data = ("data checksum".to_owned(), first.data.checksum.clone(), setup.checksum.to_owned());
     let same_data = data.1 == data.2;
-    let settings = differences(&settings, run).map(|(one, here, there)| (one.title(), here, there));
+    let settings = differences(&settings, setup.settings)
+        .filter(|(setting, ..)| same.is_some() || !BY_COMPRESSOR.contains(&setting.name))
+        .map(|(one, here, there)| (one.title(), here, there));
     match (!same_data).then_some(data).into_iter().chain(settings).next() {
         None => Ok(()),
         Some((what, here, there)) => Err(TestbedError::Config(format!(

@@ -1,12 +1,12 @@
 //! Runs of several compressors and seeds, summarised in a row for each compressor.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gradwire_exchange::{Exchange, Link};
 use gradwire_train::{Metric, RunRecord, StepRecord};
 
-use crate::TestbedError;
 use crate::step_time::{Common, mean_step, step_seconds};
+use crate::{DivergedRun, TestbedError};
 
 /// Mean and spread of a figure over seeds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -58,6 +58,8 @@ pub struct OnLink {
 pub struct Row {
     /// Its spec.
     pub compressor: String,
+    /// The exchange of its runs.
+    pub exchange: Exchange,
     /// Training steps of each run.
     pub steps: u64,
     /// Final quality, in the summary's metric.
@@ -109,9 +111,10 @@ pub struct Summary {
     /// Whether step times leave out servers, because some runs have not recorded the servers'
     /// times.
     pub lacks_servers: bool,
-    /// The number of workers, if there are more than two and all runs use all-gather: an all-reduce
-    /// of `none` would then move fewer bytes than the runs of `none`.
-    pub gathered: Option<usize>,
+    /// The number of workers.
+    pub workers: usize,
+    /// How many runs of each compressor diverged.
+    pub diverged: BTreeMap<String, usize>,
     /// The bits per parameter and step that a worker sends in an uncompressed all-reduce.
     pub all_reduce_bits: f64,
 }
@@ -134,6 +137,24 @@ impl Summary {
         self.rows.iter().filter(move |row| row.quality.count < seeds)
     }
 
+    /// The same summary with these runs, which diverged.
+    pub fn with_diverged(mut self, runs: &[DivergedRun]) -> Self {
+        for run in runs {
+            *self.diverged.entry(run.compressor.clone()).or_default() += 1;
+        }
+        self
+    }
+
+    /// How many runs of a compressor diverged.
+    pub fn diverged_of(&self, compressor: &str) -> usize {
+        self.diverged.get(compressor).copied().unwrap_or(0)
+    }
+
+    /// Whether compressors have different exchanges.
+    pub fn has_exchanges(&self) -> bool {
+        self.rows.iter().any(|row| row.exchange != self.rows[0].exchange)
+    }
+
     /// The row of `none`: ratios are relative to its bytes, including message headers. Without it,
     /// they are relative to 32 bits per parameter, step and direction.
     pub fn baseline(&self) -> Option<&Row> {
@@ -141,7 +162,7 @@ impl Summary {
     }
 }
 
-/// Summarises runs that differ only in compressor and seed.
+/// Summarises runs that differ only in compressor, seed, and perhaps exchange.
 ///
 /// # Errors
 /// If there are no runs.
@@ -158,13 +179,13 @@ pub fn summarize(runs: &[RunRecord], links: &[Link]) -> Result<Summary, TestbedE
         compare(row, baseline.as_ref(), parameters);
         row.difference = uncompressed(&groups, group).and_then(|none| paired(group, none));
     }
-    let by_all_gather = runs.iter().all(|run| run.exchange == Exchange::AllGather);
     Ok(Summary {
         rows,
         metric: runs[0].metric,
         links: links.to_vec(),
         lacks_servers: !common.servers,
-        gathered: (by_all_gather && runs[0].workers > 2).then_some(runs[0].workers),
+        workers: runs[0].workers,
+        diverged: BTreeMap::new(),
         all_reduce_bits: 32.0 * Exchange::AllReduce.receivers(runs[0].workers),
     })
 }
@@ -204,6 +225,7 @@ fn row(runs: &[&RunRecord], common: Common, links: &[Link]) -> Row {
     };
     Row {
         compressor: runs[0].compressor.clone(),
+        exchange: runs[0].exchange,
         steps: runs[0].steps,
         quality: Spread::of(&qualities).expect("a group has a run"),
         difference: None,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use gradwire_train::settings::TrainingSettings;
 use gradwire_train::{Evaluation, Metric, RunRecord, SentCounts, StepRecord};
 
+use crate::DivergedRun;
 use crate::experiment::{Experiment, known};
 use crate::summary::{Summary, summarize};
 
@@ -75,6 +76,14 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
         layers: Vec::new(),
         diagnoses: Vec::new(),
     }
+}
+
+/// A run like [`run`] that diverged.
+pub(crate) fn diverged(compressor: &str, seed: u64) -> DivergedRun {
+    let RunRecord { version, data, data_checksum, compressor, seed, settings, .. } =
+        run(compressor, seed);
+    let diverged = "the loss of worker 0 at step 3 is NaN".to_owned();
+    DivergedRun { version, data, data_checksum, compressor, seed, settings, diverged }
 }
 
 /// The summary of runs over the default links of tables.

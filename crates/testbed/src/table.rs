@@ -2,6 +2,7 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table as ComfyTable, TableStyle};
 use gradwire::{printable, printable_lines};
+use gradwire_exchange::Exchange;
 use gradwire_train::Metric;
 
 use crate::format::{bandwidth, bytes, points, seconds, significant, times};
@@ -148,9 +149,16 @@ pub(crate) const DIVERGED: f64 = 1e300;
 pub fn traffic(summary: &Summary) -> Table {
     let metric = summary.metric;
     let ratio = if summary.baseline().is_some() { "ratio" } else { "ratio to 32 bits" };
-    Table::of(&summary.rows)
-        .column("compressor", |row| &row.compressor)
-        .column(metric.name(), |row| quality(metric, &row.quality))
+    let finished = |row: &Row| {
+        let failed = diverged(summary, row).map_or_else(String::new, |text| format!(", {text}"));
+        quality(metric, &row.quality) + &failed
+    };
+    let mut columns = Table::of(&summary.rows).column("compressor", |row| &row.compressor);
+    if summary.has_exchanges() {
+        columns = columns.column("exchange", |row| row.exchange);
+    }
+    let mut table = columns
+        .column(metric.name(), finished)
         .column("against none", |row| or_dash(row.difference.map(|by| difference(metric, &by))))
         .column("bits/parameter", |row| significant(row.bits_per_parameter))
         .column(ratio, |row| times(row.ratio))
@@ -158,7 +166,23 @@ pub fn traffic(summary: &Summary) -> Table {
         .column("down", |row| times(row.ratio_down))
         .column("sent", |row| bytes(row.bytes_up))
         .column("received", |row| bytes(row.bytes_down))
-        .table()
+        .table();
+    let quality = table.head.iter().position(|head| head == metric.name()).unwrap_or(1);
+    for (compressor, count) in &summary.diverged {
+        if summary.row(compressor).is_none() {
+            let mut cells = vec![or_dash(None); table.head.len()];
+            cells[0].clone_from(compressor);
+            cells[quality] = format!("{count} of {count} diverged");
+            table.push(cells);
+        }
+    }
+    table
+}
+
+/// How many runs of a row diverged: `1 of 3 diverged`.
+fn diverged(summary: &Summary, row: &Row) -> Option<String> {
+    let count = summary.diverged_of(&row.compressor);
+    (count > 0).then(|| format!("{count} of {} diverged", count + row.quality.count))
 }
 
 /// Time a step of each compressor: measured parts, then modelled step time and speed-up by link.
@@ -240,23 +264,30 @@ pub fn beyond_all_reduce(summary: &Summary) -> Option<String> {
     })
 }
 
+/// The baseline of ratios and speed-ups, in words: the exchange of the runs of `none`.
+pub fn baseline(exchange: Exchange, workers: usize) -> String {
+    match exchange {
+        Exchange::AllReduce => "an uncompressed all-reduce".to_owned(),
+        Exchange::AllGather if workers > 2 => format!(
+            "an uncompressed all-gather, which moves {} times the bytes of an all-reduce",
+            workers as f64 / 2.0
+        ),
+        Exchange::ParameterServer { servers: 1, .. } => format!(
+            "an uncompressed parameter server, whose link carries the messages of all {workers} workers"
+        ),
+        other => format!("uncompressed messages by the exchange {other}"),
+    }
+}
+
 /// Explanations of the numbers in [`traffic`] and [`time`], for a caption.
 pub fn notes(summary: &Summary) -> Vec<String> {
-    let by_all_gather;
-    let ratio = match (summary.baseline(), summary.gathered) {
-        (Some(_), Some(workers)) => {
-            by_all_gather = format!(
-                "Ratios compare with the bytes of the runs of none, which also use all-gather. An \
-                 all-reduce of none moves {} times fewer bytes: run none with --exchange \
-                 all-reduce for a fair comparison of bytes and times.",
-                workers as f64 / 2.0
-            );
-            &by_all_gather
+    let ratio = match summary.baseline() {
+        Some(none) => {
+            let baseline = baseline(none.exchange, summary.workers);
+            format!("Ratios and speed-ups compare with the runs of none: {baseline}.")
         }
-        (Some(_), None) => "Ratios compare with the bytes of the runs of none.",
-        (None, _) => {
-            "Ratios compare with 32 bits per parameter, step and direction, because none was not run."
-        }
+        None => "Ratios compare with 32 bits per parameter, step and direction, because none was not run."
+            .to_owned(),
     };
     let several_seeds = summary.rows.iter().any(|row| row.quality.count > 1);
     let notes = [
@@ -265,7 +296,12 @@ pub fn notes(summary: &Summary) -> Vec<String> {
             "Measured: quality; bytes per worker with message headers, counted where they are sent and received; and \
              the times of compute, compress and decompress per step, on one core.",
         ),
-        (true, ratio),
+        (true, ratio.as_str()),
+        (
+            summary.has_exchanges(),
+            "The runs of different compressors have different exchanges. Bits per parameter count every copy of a \
+             message that a worker sends or receives.",
+        ),
         (
             true,
             "Modelled: step times and speed-ups on each link, from the measured bytes and times. A link of that \
@@ -303,7 +339,6 @@ pub fn notes(summary: &Summary) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use gradwire_exchange::Exchange;
     use gradwire_train::RunRecord;
 
     use super::*;
@@ -358,15 +393,34 @@ mod tests {
     }
 
     #[test]
-    fn a_baseline_by_all_gather_is_said_to_move_more_than_by_all_reduce() {
-        let says = |workers, exchange| {
+    fn the_exchange_of_the_baseline_is_said() {
+        let says = |workers, exchange: &str| {
             let mut runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
-            runs.iter_mut().for_each(|run| (run.workers, run.exchange) = (workers, exchange));
-            let notes = notes(&synthetic::summary(&runs)).concat();
-            notes.contains("moves 2.5 times fewer")
+            runs.iter_mut().for_each(|run| run.workers = workers);
+            runs[0].exchange = exchange.parse().unwrap();
+            (notes(&synthetic::summary(&runs)).concat(), traffic(&synthetic::summary(&runs)))
         };
-        assert!(says(5, Exchange::AllGather));
-        assert!(!says(4, Exchange::AllGather) && !says(5, Exchange::ScatterReduce));
+        let (all_reduce, table) = says(4, "all-reduce");
+        assert!(all_reduce.contains("of none: an uncompressed all-reduce."), "{all_reduce}");
+        assert_eq!((&*table.head[1], &*table.rows[0][1]), ("exchange", "all-reduce"));
+        let (server, table) = says(4, "server");
+        assert!(server.contains("parameter server, whose link carries the messages of all 4"));
+        assert!(
+            !table.head.contains(&"exchange".to_owned()) && !server.contains("different exchanges")
+        );
+        assert!(says(5, "all-gather").0.contains("moves 2.5 times the bytes"));
+        assert!(says(4, "server:servers=2").0.contains("by the exchange server:servers=2"));
+    }
+
+    #[test]
+    fn rows_count_runs_that_diverged() {
+        let runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
+        let failed = [synthetic::diverged("3lc", 2), synthetic::diverged("sbc", 1)];
+        let table = traffic(&synthetic::summary(&runs).with_diverged(&failed));
+        let cells = |row: usize| (&*table.rows[row][0], &*table.rows[row][1], &*table.rows[row][2]);
+        assert_eq!(cells(0), ("none", "91.00 %", "+0.00"));
+        assert_eq!(cells(1), ("3lc", "91.00 %, 1 of 2 diverged", "+0.00"));
+        assert_eq!(cells(2), ("sbc", "1 of 1 diverged", "–"));
     }
 
     #[test]

@@ -197,6 +197,7 @@ mod tests {
     use gradwire_models::data;
 
     use super::*;
+    use crate::Records;
     use crate::engine::Threads;
     use crate::experiment::{Experiment, known};
     use crate::runner::{Outcome, run_all};
@@ -265,7 +266,8 @@ mod tests {
     fn outcome(config: &RunConfig, stops_at: Option<u64>, folder: &Path) -> (Outcome, u64) {
         let progress = Watching { stops_at, ..Watching::default() };
         let configs = std::slice::from_ref(config);
-        let outcome = run_all(configs, &[], &Threads, &progress, folder, |_| Ok(()));
+        let outcome =
+            run_all(configs, &Records::default(), &Threads, &progress, folder, |_| Ok(()));
         let first = progress.first.lock().unwrap().unwrap_or_default();
         (outcome.unwrap(), first)
     }
@@ -355,7 +357,9 @@ mod tests {
         assert!(matches!(run, Err(TrainError::Stopped { .. })), "{run:?}");
         // No run begins.
         let taken = progress.asked.load(Ordering::Relaxed);
-        let outcome = run_all(&[config], &[], &WithAnother, &progress, folder, |_| Ok(())).unwrap();
+        let outcome =
+            run_all(&[config], &Records::default(), &WithAnother, &progress, folder, |_| Ok(()))
+                .unwrap();
         assert!(outcome.interrupted && outcome.runs.is_empty());
         assert!(progress.asked.load(Ordering::Relaxed) <= taken + 1);
     }
@@ -391,8 +395,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (folder, progress) = (folder.path(), Watching::default());
         let configs = [config("3lc", |_| {}), config("none", |_| {})];
-        let elsewhere =
-            run_all(&configs, &[], &Elsewhere::default(), &progress, folder, |_| Ok(()));
+        let elsewhere = run_all(
+            &configs,
+            &Records::default(),
+            &Elsewhere::default(),
+            &progress,
+            folder,
+            |_| Ok(()),
+        );
         let ended = |outcome: Outcome| {
             assert!(outcome.ended && outcome.failures.len() == 1, "{outcome:?}");
             (outcome.runs.len(), outcome.failures[0].to_string())
@@ -400,8 +410,9 @@ mod tests {
         let (runs, error) = ended(elsewhere.unwrap());
         assert!(runs == 0 && error.contains("could not store the results"), "{error}");
         // The first rank reports its own reason, and has the result.
-        let full = |_: &[RunRecord]| Err(TestbedError::Config("the disk is full".to_owned()));
-        let outcome = run_all(&configs, &[], &Threads, &progress, folder, full).unwrap();
+        let full = |_: &Records| Err(TestbedError::Config("the disk is full".to_owned()));
+        let outcome =
+            run_all(&configs, &Records::default(), &Threads, &progress, folder, full).unwrap();
         let (runs, error) = ended(outcome);
         assert!(runs == 1 && error.contains("the disk is full"), "{error}");
     }
@@ -424,7 +435,15 @@ mod tests {
         let bytes = fs::read(file).unwrap();
         fs::write(file, &bytes[..bytes.len() - 1]).unwrap();
         let progress = Watching::default();
-        run_all(std::slice::from_ref(&one), &[], &Threads, &progress, folder, |_| Ok(())).unwrap();
+        run_all(
+            std::slice::from_ref(&one),
+            &Records::default(),
+            &Threads,
+            &progress,
+            folder,
+            |_| Ok(()),
+        )
+        .unwrap();
         assert_eq!(*progress.first.lock().unwrap(), Some(0));
         assert!(progress.warnings.lock().unwrap().contains("is damaged"));
         assert!(files(folder).is_empty());

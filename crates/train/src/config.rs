@@ -8,6 +8,7 @@ use gradwire_exchange::{CompressionSchedule, Exchange};
 use gradwire_models::data::{Dataset, can_move};
 use sha2::{Digest as _, Sha256};
 
+use crate::error::TrainError;
 use crate::settings::{SETTINGS, TrainingSettings};
 
 /// Everything that defines a run; the same configuration gives the same bits (except with backup or
@@ -63,6 +64,11 @@ impl RunConfig {
             shape.is_some_and(|shape| shape[0] == 3 && can_move(shape))
         };
         self.settings.augment.unwrap_or_else(in_colour)
+    }
+
+    /// The error of this run if it diverged because of `what`.
+    pub(crate) fn diverged(&self, what: String) -> TrainError {
+        TrainError::diverged(what, &self.settings, &self.compressor)
     }
 
     /// How long a rank waits for another. It must be longer than an evaluation, because servers
@@ -162,6 +168,26 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+
+    #[test]
+    fn remedies_are_settings_that_the_run_can_change() {
+        let remedy = |compressor: &str, change: fn(&mut TrainingSettings)| {
+            let mut settings = TrainingSettings::default();
+            change(&mut settings);
+            let compressor = compressor.parse().unwrap();
+            TrainError::diverged("NaN", &settings, &compressor).to_string()
+        };
+        let expected = "NaN: the run diverged; lower the learning rate (--lr), or begin with a warm-up \
+                        (warmup=0.05 in --lr), or clip gradients (--clip)";
+        assert_eq!(remedy("none", |_| {}), expected);
+        assert_eq!(remedy("topk", |_| {}), format!("{expected}, or compress less"));
+        assert!(remedy("adaptive:ef=on", |_| {}).ends_with("or compress less, or remove ef=on"));
+        let few = remedy("none", |settings| {
+            settings.clip = Some(1.0);
+            settings.learning_rate = "cosine:from=0.1,to=0.001,warmup=0.1".parse().unwrap();
+        });
+        assert_eq!(few, "NaN: the run diverged; lower the learning rate (--lr)");
+    }
 
     /// The names and texts are part of the format of checkpoints.
     #[test]

@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use gradwire::StateError;
-use gradwire_exchange::ExchangeError;
+use gradwire_exchange::{CompressionSchedule, ExchangeError};
 
 use gradwire_models::models::ModelError;
+
+use crate::settings::TrainingSettings;
 
 /// Why a run could not start or continue. All its threads have ended.
 #[derive(Debug, thiserror::Error)]
@@ -29,12 +31,12 @@ pub enum TrainError {
     #[error(transparent)]
     Servers(ExchangeError),
     /// A loss or a gradient is not finite.
-    #[error(
-        "{what}: the run diverged; lower the learning rate, warm up, compress less, or remove ef=on"
-    )]
+    #[error("{what}: the run diverged; {remedy}")]
     Diverged {
         /// The value that is not finite, with its place and step.
         what: String,
+        /// The settings that may help.
+        remedy: String,
     },
     /// A worker's thread panicked.
     #[error("worker {rank} crashed: {message}; the other workers were stopped")]
@@ -68,6 +70,31 @@ pub enum TrainError {
         /// The fault.
         source: StateError,
     },
+}
+
+impl TrainError {
+    /// The error of a run that diverged because of `what`. It names settings that the run can
+    /// change.
+    pub fn diverged(
+        what: impl Into<String>,
+        settings: &TrainingSettings,
+        compressor: &CompressionSchedule,
+    ) -> Self {
+        let warms_up = settings.learning_rate.to_string().contains("warmup");
+        let clips = settings.clip.is_some() || settings.overlap || settings.svrg > 0;
+        let compresses = compressor.specs().any(|spec| !spec.entry().is_identity());
+        let remedies = [
+            (true, "lower the learning rate (--lr)"),
+            (!warms_up, "begin with a warm-up (warmup=0.05 in --lr)"),
+            (!clips, "clip gradients (--clip)"),
+            (compresses, "compress less"),
+            // Specs print ef=on only if it is not their default.
+            (compressor.to_string().contains("ef=on"), "remove ef=on"),
+        ];
+        let remedies: Vec<&str> =
+            remedies.into_iter().filter_map(|(helps, remedy)| helps.then_some(remedy)).collect();
+        Self::Diverged { what: what.into(), remedy: remedies.join(", or ") }
+    }
 }
 
 fn saved_to(path: &Option<PathBuf>) -> String {

@@ -202,7 +202,7 @@ impl<'a> Worker<'a> {
         if !loss.is_finite() {
             let (rank, step) = (self.rank, sample.record.step);
             let what = format!("the training loss of worker {rank} is {loss} at step {step}");
-            return Err(TrainError::Diverged { what });
+            return Err(self.shared.config.diverged(what));
         }
         (sample.record.loss, sample.took_part) = (loss, true);
         self.check_finite("gradient", &self.gradients, sample.record.step)?;
@@ -243,11 +243,9 @@ impl<'a> Worker<'a> {
         for (tensor, values) in self.replica.tensors().iter().zip(values) {
             if let Some(value) = non_finite(values) {
                 let (name, rank) = (tensor.name(), self.rank);
-                return Err(TrainError::Diverged {
-                    what: format!(
-                        "the {what} of '{name}' at worker {rank} has {value} at step {step}"
-                    ),
-                });
+                return Err(self.shared.config.diverged(format!(
+                    "the {what} of '{name}' at worker {rank} has {value} at step {step}"
+                )));
             }
         }
         Ok(())
@@ -356,7 +354,7 @@ impl<'a> Worker<'a> {
         let Some(score) = coordinator.evaluate(examples, first, worker)? else { return Ok(()) };
         if !score.loss.is_finite() {
             let what = format!("the test loss is {} after {done} steps", score.loss);
-            return Err(TrainError::Diverged { what }.into());
+            return Err(config.diverged(what).into());
         }
         self.events.tell(self.rank, Event::Evaluated(done, score));
         Ok(())

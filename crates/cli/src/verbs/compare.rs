@@ -3,12 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use gradwire_testbed::changes::{self, Changed, changes};
+use gradwire_testbed::comparison::Comparison;
 use gradwire_testbed::experiment::Experiment;
 use gradwire_testbed::files::{self, write_atomic};
 use gradwire_testbed::report;
 use gradwire_testbed::runner::{self, Outcome, run_all};
 use gradwire_testbed::summary::{Summary, summarize};
-use gradwire_testbed::{results, rows::rows, table, unfinished};
+use gradwire_testbed::{DivergedRun, Records, results, table, unfinished, verdict};
+use gradwire_train::settings::TrainingSettings;
 use gradwire_train::{CompressionSchedule, RunConfig, RunRecord};
 
 use crate::failure::Failure;
@@ -17,10 +20,11 @@ use crate::{engine, output};
 
 /// Train one model with several compressors, and compare quality, bytes and time.
 ///
-/// Without flags, trains LeNet-5 on generated digits with four workers and a parameter server,
-/// which takes two to three minutes on two cores. With `--exchange all-gather`, workers exchange as
-/// gradwire.torch does with eden and up to eight ranks. Prints tables, and writes a report (one
-/// HTML file) and the runs to a folder.
+/// Without flags, trains LeNet-5 on generated digits with four workers, which takes three to four
+/// minutes on two cores. Times and bytes are compared with none, an uncompressed all-reduce as in
+/// DistributedDataParallel; each compressor has the exchange that gradwire.torch takes for it. With
+/// --exchange all have the same exchange, none included. Rules do not apply to none. Prints tables,
+/// and writes a report (one HTML file) and the runs to a folder.
 #[derive(Debug, Args)]
 pub(crate) struct Compare {
     #[command(flatten)]
@@ -36,7 +40,11 @@ pub(crate) struct Compare {
     /// runs.jsonl.1, or to the next free number
     #[arg(long)]
     resume: bool,
-    /// Print JSON: an array with a row for each run
+    /// Compare with the earlier runs in this folder, which have the same settings: prints whether
+    /// quality, bits or bytes of a compressor changed. Exit code 1 if one regressed
+    #[arg(long, value_name = "FOLDER")]
+    baseline: Option<PathBuf>,
+    /// Print JSON: runs, compressors with modelled times, verdict, failures and version
     #[arg(long)]
     json: bool,
 }
@@ -48,40 +56,59 @@ impl Compare {
         engine::fit(&mut experiment, self.settings.has("workers"))?;
         experiment.check()?;
         let data = experiment.load_data()?;
-        let runs = experiment.runs(&data);
+        let runs = experiment.comparison(&data);
         let of_first_seed = runs.iter().filter(|run| run.seed == experiment.seeds[0]);
         of_first_seed.into_iter().try_for_each(engine::check_run)?;
         let started = engine::start(&runs)?;
         let kept = self.out.join("runs.jsonl");
+        let before = self.before()?;
         let reports = started.bars.report();
         // Only one of several processes writes.
         let _lock = if reports { files::lock(&self.out)? } else { None };
-        let done = if self.resume { results::read(&kept)? } else { Vec::new() };
+        let done = if self.resume { results::read_all(&kept)? } else { Records::default() };
         if reports {
-            if self.resume && done.is_empty() {
+            if self.resume && done == Records::default() {
                 unfinished::refuse_others(&self.out, &runs)?;
             }
             if !self.resume {
                 self.clear(&kept)?;
             }
         }
-        let keep = |all: &[RunRecord]| results::write(&kept, all);
+        let keep = |all: &Records| results::write_all(&kept, all);
         let outcome = run_all(&runs, &done, &*started.engine, &started.bars, &self.out, keep);
         started.bars.clear();
         let mut outcome = outcome?;
+        let changed = match &before {
+            Some(before) if reports && !outcome.runs.is_empty() => changes(&outcome.runs, before),
+            _ => Ok(Vec::new()),
+        };
         let mut shown = Ok(());
         if !outcome.runs.is_empty() {
             if reports {
                 add_others(&mut experiment, &mut outcome, &runs, &done);
                 experiment.augment = runs.first().and_then(|run| run.resolved().augment);
             }
-            shown = self.show(&experiment, &outcome);
+            let changed = changed.as_deref().unwrap_or_default();
+            shown = self.show(&experiment, &outcome, changed);
         }
         let concluded = conclude(outcome, runs.len(), "--resume continues from there");
         if let (Err(failure), Err(_)) = (&shown, &concluded) {
             output::note(failure.to_string());
         }
-        concluded.and(shown)
+        concluded.and(shown).and_then(|()| refuse_regressed(&changed?))
+    }
+
+    /// The earlier runs to compare with, if any.
+    fn before(&self) -> Result<Option<Vec<RunRecord>>, Failure> {
+        let Some(folder) = &self.baseline else { return Ok(None) };
+        let runs = results::read(&folder.join("runs.jsonl"))?;
+        if runs.is_empty() {
+            let folder = folder.display();
+            return Err(Failure::Input(format!(
+                "'{folder}' has no runs; give the folder of an earlier comparison, which has a runs.jsonl"
+            )));
+        }
+        Ok(Some(runs))
     }
 
     /// Sets earlier results aside, removes checkpoints, and says so.
@@ -100,9 +127,14 @@ impl Compare {
 
     /// Prints the result, and writes the report. Prints the result even if the report cannot be
     /// written.
-    fn show(&self, experiment: &Experiment, outcome: &Outcome) -> Result<(), Failure> {
+    fn show(
+        &self,
+        experiment: &Experiment,
+        outcome: &Outcome,
+        changed: &[Changed],
+    ) -> Result<(), Failure> {
         let report = self.out.join("report.html");
-        self.print(experiment, outcome)?;
+        self.print(experiment, outcome, changed)?;
         let html = report::html(experiment, outcome, &command_line())?;
         self.settings.write_experiment(&self.out, &experiment.to_toml())?;
         write_atomic(&report, html.as_bytes())?;
@@ -115,32 +147,52 @@ impl Compare {
     }
 
     /// Prints the tables, or the rows as JSON.
-    fn print(&self, experiment: &Experiment, outcome: &Outcome) -> Result<(), Failure> {
+    fn print(
+        &self,
+        experiment: &Experiment,
+        outcome: &Outcome,
+        changed: &[Changed],
+    ) -> Result<(), Failure> {
         if self.json {
-            return output::line(output::json(&rows(&outcome.runs)?));
+            let mut comparison = Comparison::of(experiment, outcome)?;
+            comparison.changes = self.baseline.is_some().then(|| changed.to_vec());
+            return output::line(output::json_of(&comparison));
         }
         let summary = summarize(&outcome.runs, &experiment.links())?;
+        let summary = summary.with_diverged(&outcome.diverged);
         print_tables(&summary)?;
         output::line("")?;
-        let verdict = report::verdict(&summary);
+        let verdict = verdict::lines(&summary);
         if !verdict.is_empty() {
             output::line(format!("{}\n", verdict.join("\n")))?;
         }
-        table::notes(&summary).into_iter().try_for_each(output::line)
+        table::notes(&summary).into_iter().try_for_each(output::line)?;
+        let Some(folder) = &self.baseline else { return Ok(()) };
+        output::line(format!("\nSince the runs in {}:", folder.display()))?;
+        output::line(changes::table(changed).terminal())
     }
 }
 
-/// Adds other finished runs of the same length to the shown runs, and their compressors and seeds
-/// to the experiment. Names the runs that are left out.
+/// Fails if a compressor regressed since an earlier comparison.
+fn refuse_regressed(changed: &[Changed]) -> Result<(), Failure> {
+    let regressed = changes::regressed(changed);
+    if regressed.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Run(format!("regressed since the earlier runs: {}", regressed.join(", "))))
+}
+
+/// Adds other runs of the same length to the shown runs, and their compressors and seeds to the
+/// experiment. Names the runs that are left out.
 fn add_others(
     experiment: &mut Experiment,
     outcome: &mut Outcome,
     runs: &[RunConfig],
-    done: &[RunRecord],
+    done: &Records,
 ) {
     let (mut added, mut left_out) = (false, Vec::new());
-    for run in runner::others(runs, done) {
-        if run.steps != runs[0].steps {
+    for run in runner::others(runs, &done.runs) {
+        if !is_compared(experiment, runs, &run.compressor, &run.settings) {
             left_out
                 .push(format!("{} with seed {} and {} steps", run.compressor, run.seed, run.steps));
             continue;
@@ -154,6 +206,10 @@ fn add_others(
         outcome.runs.push(run.clone());
         added = true;
     }
+    let diverged = runner::others_diverged(runs, &done.diverged);
+    let compared =
+        diverged.filter(|run| is_compared(experiment, runs, &run.compressor, &run.settings));
+    outcome.diverged.extend(compared.cloned());
     if added {
         experiment.add_seeds(&outcome.runs);
         let order: Vec<String> = experiment.compressors.iter().map(ToString::to_string).collect();
@@ -165,6 +221,20 @@ fn add_others(
     if !left_out.is_empty() {
         output::note(format!("Left out of the report: {}.", left_out.join(", ")));
     }
+}
+
+/// Whether an earlier run with these settings can be compared with these runs: it has the same
+/// length, and the exchange and the rules that the experiment gives its compressor.
+fn is_compared(
+    experiment: &Experiment,
+    runs: &[RunConfig],
+    compressor: &str,
+    settings: &TrainingSettings,
+) -> bool {
+    let Ok(compressor) = compressor.parse() else { return settings.steps == runs[0].steps };
+    let expected = experiment.compared(&compressor);
+    (settings.steps, settings.exchange, &settings.rules)
+        == (runs[0].steps, expected.exchange, &expected.rules)
 }
 
 /// Prints the tables of quality and traffic, and of time; says if a compressor saves no traffic.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use gradwire::frame::Frame;
+use gradwire::frame::{Budget, Frame};
 use gradwire::{Encoder, Error, Spec};
 use gradwire_testbed::files::write_atomic;
 
@@ -43,9 +43,10 @@ impl Compress {
         let spec = self.compressor.clone().without_history();
         let mut encoder = Encoder::new(&spec, self.seed, 0);
         let (mut file, mut bytes, mut kept) = (Vec::new(), 0, LeftOut::default());
+        let mut lost = Lost::default();
         for named in &tensors {
             bytes += named.values.size();
-            let reason = self.append(&mut encoder, named, &mut file);
+            let reason = self.append(&mut encoder, named, &mut file, &mut lost);
             if let Some(reason) = reason.map_err(|error| self.refused(&error))? {
                 named.store(&mut file).map_err(|error| self.refused(&error))?;
                 kept.add(named.tensor.name(), reason);
@@ -64,7 +65,8 @@ impl Compress {
             file.len(),
             plural(tensors.len(), "tensor"),
             bytes as f64 / file.len().max(1) as f64
-        ))
+        ))?;
+        lost.lines().into_iter().try_for_each(output::line)
     }
 
     /// Appends the frame of a compressed tensor. If no compressor accepts the tensor, appends
@@ -74,6 +76,7 @@ impl Compress {
         encoder: &mut Encoder,
         named: &Named,
         file: &mut Vec<u8>,
+        lost: &mut Lost,
     ) -> Result<Option<String>, String> {
         let Some(floats) = named.values.floats() else {
             return Ok(Some(format!("type {}", named.values.element())));
@@ -96,11 +99,51 @@ impl Compress {
             message: &message,
         };
         frame.write(file).map_err(|error| error.to_string())?;
+        let mut budget = Budget::new(u64::MAX);
+        let decoded = frame.decode(&mut budget).map_err(|error| error.to_string())?;
+        let mut original = Vec::new();
+        floats.append_to(&mut original);
+        lost.add(&original, &decoded);
         Ok(None)
     }
 
     fn refused(&self, error: &str) -> Failure {
         Failure::Input(format!("'{}': {error}", self.input.display()))
+    }
+}
+
+/// The squares of the values of compressed tensors, and of their errors.
+#[derive(Default)]
+struct Lost {
+    values: f64,
+    errors: f64,
+}
+
+impl Lost {
+    fn add(&mut self, values: &[f32], decoded: &[f32]) {
+        let square = |value: f64| value * value;
+        self.values += values.iter().map(|x| square(f64::from(*x))).sum::<f64>();
+        let errors = values.iter().zip(decoded).map(|(x, y)| square(f64::from(*x) - f64::from(*y)));
+        self.errors += errors.sum::<f64>();
+    }
+
+    /// The relative error of all compressed values together, and a warning if it is large; none
+    /// without values other than 0.
+    fn lines(&self) -> Vec<String> {
+        if self.values == 0.0 {
+            return Vec::new();
+        }
+        let error = (self.errors / self.values).sqrt();
+        let mut lines = vec![format!("Relative error of the compressed values: {error:.3}")];
+        if error > 0.5 {
+            lines.push(
+                "More than half of the values' norm is lost. In training, error feedback adds it to \
+                 later steps; a file has no later step. For a copy of the values use a quantizer of \
+                 more bits, such as int8."
+                    .to_owned(),
+            );
+        }
+        lines
     }
 }
 

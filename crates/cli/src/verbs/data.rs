@@ -68,11 +68,18 @@ fn check(dir: &Path) -> Result<(), Failure> {
     let (name, sum) = (&loaded.name, &loaded.checksum);
     output::line(format!("{name}: {}\nSHA-256 {sum}", sizes(&loaded.content)))?;
     let place = data::folder_with_files(dir).map_err(|error| Failure::Input(error.to_string()))?;
-    let verdicts = verdicts(name, &place)?;
-    if verdicts.is_empty() {
+    let Some(known) = known(name, &place) else {
         return output::line(
             "It is not one of the data sets known by name, so there is no checksum to compare with.",
         );
+    };
+    let verdicts = known.verify(&place).map_err(|error| Failure::Input(error.to_string()))?;
+    if known.name != name && verdicts.iter().all(|(_, verdict)| is_other(verdict)) {
+        return output::line(format!(
+            "Its files have the names of {0}'s files, but none has the known checksum: it is another \
+             data set in the format of {0}.",
+            known.name
+        ));
     }
     let mut wrong = Vec::new();
     for (file, verdict) in verdicts {
@@ -124,10 +131,14 @@ fn sizes(content: &Content) -> String {
     }
 }
 
-/// The verdicts on the known data set with the most files in `dir`, if any. A known data set of a
-/// single file must also have the loaded data set's name, since other data sets may have a file of
-/// the same name.
-fn verdicts(name: &str, dir: &Path) -> Result<Vec<(&'static str, Verdict)>, Failure> {
+/// Whether a file is not the known one.
+fn is_other(verdict: &Verdict) -> bool {
+    matches!(verdict, Verdict::Differs(_) | Verdict::Missing)
+}
+
+/// The known data set with the most files in `dir`, if any. A known data set of a single file must
+/// also have the loaded data set's name, since other data sets may have a file of the same name.
+fn known(name: &str, dir: &Path) -> Option<&'static Known> {
     let there = |known: &Known| {
         if known.files.len() == 1 && known.name != name {
             return 0;
@@ -137,8 +148,5 @@ fn verdicts(name: &str, dir: &Path) -> Result<Vec<(&'static str, Verdict)>, Fail
         known.files.iter().filter(|file| exists(file.name)).count()
     };
     let known = data::catalogue().iter().max_by_key(|known| there(known));
-    match known.filter(|known| there(known) > 0) {
-        Some(known) => known.verify(dir).map_err(|error| Failure::Input(error.to_string())),
-        None => Ok(Vec::new()),
-    }
+    known.filter(|known| there(known) > 0)
 }

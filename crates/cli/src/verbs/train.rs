@@ -120,7 +120,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 impl Train {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let compressors = vec!["3lc".parse().expect("a spec of the registry")];
-        let defaults = Experiment { compressors, ..Experiment::default() };
+        let defaults = Experiment::default().with(|e| e.compressors = compressors);
         let mut experiment = self.settings.experiment_from(defaults)?;
         choose("compressor", self.compressor.as_ref(), &mut experiment.compressors)?;
         choose("seed", self.seed.as_ref(), &mut experiment.seeds)?;

@@ -13,9 +13,12 @@ use serde_json::Value;
 /// Flags of a run that takes a moment, on the [images](Bench::with_images).
 pub const TINY: &str = "--model mlp --data images --workers 2 --batch 8 --evaluations 2";
 
-/// The rows that a command prints.
+/// The rows that a command prints; those of the runs of a comparison.
 pub fn rows(bench: &Bench, line: &str) -> Vec<Value> {
-    serde_json::from_str(&bench.ok(&format!("{line} --json"))).unwrap()
+    match serde_json::from_str(&bench.ok(&format!("{line} --json"))).unwrap() {
+        Value::Array(rows) => rows,
+        mut comparison => comparison["runs"].as_array_mut().unwrap().split_off(0),
+    }
 }
 
 /// Writes that a test is skipped to standard output itself: the test runner hides what a test

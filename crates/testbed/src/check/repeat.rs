@@ -131,7 +131,7 @@ fn configuration(
         .map_err(|error| format!("the compressor '{}' is not known: {error}", record.compressor))?;
     let name = data.unwrap_or(&record.data);
     let known = loaded.entry(name.to_owned()).or_insert_with(|| {
-        let experiment = Experiment { data: name.to_owned(), ..Experiment::default() };
+        let experiment = Experiment::default().with(|e| e.data = name.to_owned());
         experiment.load_data().map_err(|error| error.to_string())
     });
     let data = known.clone()?;

@@ -10,7 +10,7 @@ use gradwire_train::settings::{Key, SETTINGS};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::Experiment;
+use super::{ExchangeChoice, Experiment};
 use crate::TestbedError;
 
 /// The keys of an experiment that are not settings of training.
@@ -60,7 +60,10 @@ impl Experiment {
 
     /// The experiment as a file for [`read`](Self::read), with every setting written out.
     pub fn to_toml(&self) -> String {
-        toml::to_string(self).expect("an experiment is a table of plain values")
+        let text = toml::to_string(self).expect("an experiment is a table of plain values");
+        let written = |exchange: &str| format!("{} = \"{exchange}\"\n", ExchangeChoice::KEY);
+        let unused = written(&self.settings.exchange.to_string());
+        text.replacen(&unused, &written(&self.exchange.to_string()), 1)
     }
 }
 
@@ -86,6 +89,10 @@ impl<'de> Visitor<'de> for Table {
                 "diagnose" => experiment.diagnose = map.next_value()?,
                 "links_mbit" => experiment.links_mbit = map.next_value()?,
                 "latency_ms" => experiment.latency_ms = map.next_value()?,
+                ExchangeChoice::KEY => {
+                    let text = map.next_value::<String>()?;
+                    experiment.exchange = text.parse().map_err(A::Error::custom)?;
+                }
                 setting => {
                     experiment.settings.read(setting, &mut map)?;
                 }

@@ -2,6 +2,7 @@
 
 mod check;
 mod defaults;
+mod exchange;
 mod file;
 mod runs;
 
@@ -9,18 +10,25 @@ use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
 
-use gradwire_train::settings::TrainingSettings;
+use gradwire_exchange::{Exchange, ParseExchangeError};
+use gradwire_train::settings::{Setting, TrainingSettings};
 use gradwire_train::{CompressionSchedule, RunRecord};
 use serde::{Serialize, Serializer};
+
+pub use exchange::ExchangeChoice;
 
 /// An experiment, as a TOML file or the command line describes it. A missing setting has the value
 /// of [`Experiment::default`], the experiment of `gradwire compare` without flags. The settings of
 /// training can be read as fields of an experiment: `experiment.workers`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Experiment {
-    /// The settings of training; `steps` is used if `epochs` is not given.
+    /// The settings of training, of which `exchange` is not used; `steps` is used if `epochs` is
+    /// not given.
     #[serde(flatten, serialize_with = "TrainingSettings::write")]
-    pub settings: TrainingSettings,
+    settings: TrainingSettings,
+    /// The exchange of the runs.
+    #[serde(skip)]
+    pub exchange: ExchangeChoice,
     /// A data set's name (`digits` is generated) or the folder that holds its files.
     pub data: String,
     /// The compressors to compare.
@@ -45,6 +53,7 @@ impl Default for Experiment {
     fn default() -> Self {
         let specs = [
             "none",
+            "eden",
             "int8",
             "terngrad:clip=0",
             "onebit",
@@ -54,6 +63,7 @@ impl Default for Experiment {
         ];
         Self {
             settings: TrainingSettings::default(),
+            exchange: ExchangeChoice::Auto,
             data: "digits".to_owned(),
             compressors: specs.map(known).to_vec(),
             epochs: None,
@@ -71,6 +81,36 @@ impl Experiment {
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
+    }
+
+    /// The settings of a run of `none`. Runs of other compressors differ only in their exchange, if
+    /// it is [`Auto`](ExchangeChoice::Auto).
+    pub fn settings(&self) -> TrainingSettings {
+        self.settings_of(&CompressionSchedule::from(gradwire::Spec::none()))
+    }
+
+    /// The settings of the runs of a compressor.
+    pub(super) fn settings_of(&self, compressor: &CompressionSchedule) -> TrainingSettings {
+        TrainingSettings { exchange: self.exchange_of(compressor), ..self.settings.clone() }
+    }
+
+    /// The exchange of the runs of a compressor.
+    pub fn exchange_of(&self, compressor: &CompressionSchedule) -> Exchange {
+        self.exchange.of(compressor, &self.settings)
+    }
+
+    /// Gives a setting the value that its flag has on the command line, as
+    /// [`Setting::set`] does; `exchange` may be `auto`.
+    ///
+    /// # Errors
+    /// The reason, for a text that is not a value of this setting.
+    pub fn set(&mut self, setting: &Setting, texts: &[&str]) -> Result<(), String> {
+        if setting.name != ExchangeChoice::KEY {
+            return setting.set(&mut self.settings, texts);
+        }
+        let text = texts.last().ok_or("a value is missing")?;
+        self.exchange = text.parse().map_err(|error: ParseExchangeError| error.to_string())?;
+        Ok(())
     }
 
     /// Adds the seeds of these runs to its own, in order.

@@ -53,9 +53,33 @@ impl Experiment {
 
     /// The runs on `data`: all compressors for the first seed, then for the next.
     pub fn runs(&self, data: &Arc<Dataset>) -> Vec<RunConfig> {
+        self.runs_with(data, |compressor| self.settings_of(compressor))
+    }
+
+    /// The runs of a comparison on `data`: as [`runs`](Self::runs), with the settings of
+    /// [`compared`](Self::compared).
+    pub fn comparison(&self, data: &Arc<Dataset>) -> Vec<RunConfig> {
+        self.runs_with(data, |compressor| self.compared(compressor))
+    }
+
+    /// The settings of the runs of a compressor in a comparison. No rule applies to `none`: it is
+    /// the baseline, which nothing compresses.
+    pub fn compared(&self, compressor: &CompressionSchedule) -> TrainingSettings {
+        let specs = || compressor.specs();
+        match self.rules.is_empty() || specs().any(|spec| !spec.entry().is_identity()) {
+            true => self.settings_of(compressor),
+            false => self.clone().with(|e| e.rules.clear()).settings_of(compressor),
+        }
+    }
+
+    fn runs_with(
+        &self,
+        data: &Arc<Dataset>,
+        settings: impl Fn(&CompressionSchedule) -> TrainingSettings,
+    ) -> Vec<RunConfig> {
         let steps = self.steps_on(data);
         let run = |(seed, compressor): (u64, &CompressionSchedule)| {
-            let settings = TrainingSettings { steps, ..self.settings.clone() };
+            let settings = TrainingSettings { steps, ..settings(compressor) };
             RunConfig {
                 seed,
                 evaluate_every: steps.div_ceil(self.evaluations),
@@ -85,6 +109,26 @@ mod tests {
         assert_eq!(experiment.steps_on(&data), 7);
         experiment.epochs = None;
         assert_eq!(experiment.steps_on(&data), experiment.steps);
+    }
+
+    #[test]
+    fn no_rule_compresses_the_baseline_of_a_comparison() {
+        let data = Arc::new(data::embedded_sized(0, 100, 10));
+        let experiment = Experiment::default().with(|e| {
+            e.compressors =
+                ["none", "none:every=5", "3lc", "none until 9 then topk"].map(known).to_vec();
+            e.rules = vec![known(">=1000 -> powersgd")];
+        });
+        let rules = |runs: Vec<RunConfig>| -> Vec<usize> {
+            runs.iter().map(|run| run.rules.len()).collect()
+        };
+        assert_eq!(rules(experiment.comparison(&data)), [0, 0, 1, 1]);
+        assert_eq!(rules(experiment.runs(&data)), [1, 1, 1, 1]);
+        // The rule would keep `none` from an all-reduce if its messages did not add up.
+        let onebit = experiment.with(|e| e.rules = vec![known(">=1000 -> onebit")]);
+        let exchange = |runs: Vec<RunConfig>| runs[0].exchange.to_string();
+        assert_eq!(exchange(onebit.comparison(&data)), "all-reduce");
+        assert_eq!(exchange(onebit.runs(&data)), "scatter-reduce");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use gradwire_models::schedule::LearningRate;
 use gradwire_train::{CompressionSchedule, RunRecord};
 
 use super::findings::page;
-use super::study::{Report, Results, Study, by_exchange, schedules};
+use super::study::{Report, Results, Study, by_exchange, schedules, with_server};
 use super::variation::{Variation, each_once, runs_of};
 use crate::TestbedError;
 use crate::experiment::{Experiment, known};
@@ -34,7 +34,7 @@ pub(crate) const ALL_METHODS: Study = Study {
         "fraction",
     ],
     experiment: Some(|row| {
-        Experiment::default().with(|e| {
+        with_server().with(|e| {
             e.steps = 300;
             e.evaluations = 3;
             e.raw_vectors = false;
@@ -399,7 +399,8 @@ mod tests {
             // For sharded models; the trainer refuses them.
             Exchange::ReduceScatter | Exchange::GatherShards => 10,
         };
-        let mut kinds: Vec<usize> = parts.iter().map(|(_, part)| kind(part.exchange)).collect();
+        let mut kinds: Vec<usize> =
+            parts.iter().map(|(_, part)| kind(part.settings().exchange)).collect();
         kinds.sort_unstable();
         kinds.dedup();
         assert_eq!(kinds, (0..10).collect::<Vec<_>>());

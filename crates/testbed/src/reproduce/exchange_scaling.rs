@@ -13,7 +13,7 @@ use gradwire_exchange::{Exchange, HEADER_BYTES, Link};
 use gradwire_train::RunRecord;
 
 use super::findings::page;
-use super::study::{Charts, Report, Results, Study, chart, schedules};
+use super::study::{Charts, Report, Results, Study, chart, schedules, with_server};
 use crate::TestbedError;
 use crate::experiment::{Experiment, known};
 use crate::format::{bandwidth, file_name, significant};
@@ -47,7 +47,7 @@ const EXCHANGES: [(&str, &[&str]); 4] = [
 
 /// Four steps of a network with 1.9 million parameters on generated digits.
 fn experiment() -> Experiment {
-    Experiment::default().with(|e| {
+    with_server().with(|e| {
         e.model = known("mlp:1024-1024");
         e.compressors = schedules(["none", "3lc", "topk:ratio=0.01"]);
         e.steps = 4;

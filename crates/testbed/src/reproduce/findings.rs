@@ -11,9 +11,12 @@ use crate::summary::Summary;
 use crate::table::{self, Table};
 use crate::{diagnosis, figures};
 
+/// The heading of the table of set-ups.
+const SETUP: &str = "Differences in the set-up";
+
 /// The content of the page of a study of a paper.
 pub(super) struct Findings {
-    /// Tables with their headings; the first is also printed.
+    /// Tables with their headings; the first is also printed, and the set-ups below it.
     pub(super) tables: Vec<(&'static str, Table)>,
     /// The charts.
     pub(super) charts: Charts,
@@ -47,7 +50,8 @@ impl Findings {
         let files = files(results, &self.markdown(results), [html], &self.charts);
         let table = self.tables[0].1.clone().without_second("compressor");
         let place = format!("\nReport: {}", results.out.join("report.html").display());
-        Report { files, printed: vec![table.terminal(), place] }
+        let setup = format!("\n{SETUP}:\n{}", self.setup.terminal());
+        Report { files, printed: vec![table.terminal(), setup, place] }
     }
 
     fn markdown(&self, results: &Results<'_>) -> String {
@@ -59,7 +63,7 @@ impl Findings {
         for note in &self.notes {
             text.push_str(&format!("- {note}\n"));
         }
-        format!("{text}\n## Differences in the set-up\n\n{}\n## Charts\n", self.setup.markdown())
+        format!("{text}\n## {SETUP}\n\n{}\n## Charts\n", self.setup.markdown())
     }
 
     fn html(&self, results: &Results<'_>) -> String {
@@ -74,7 +78,7 @@ impl Findings {
         }
         page.notes(&self.notes);
         page.section("Charts").charts(self.charts.iter().map(|(_, chart)| chart.svg()));
-        page.section("Differences in the set-up").table(&self.setup);
+        page.section(SETUP).table(&self.setup);
         page.section("How to repeat the runs").code(results.command);
         if let Some((flag, effect)) = as_it_was(results) {
             page.paragraph(&format!("With {flag}, {effect}"));

@@ -4,15 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use gradwire_models::data::Dataset;
-use gradwire_train::settings::{SETTINGS, Setting};
+use gradwire_train::settings::{SETTINGS, Setting, TrainingSettings};
 use gradwire_train::{CompressionSchedule, RunConfig, RunRecord};
 
 use super::study::Study;
-use crate::TestbedError;
 use crate::engine::Engine;
 use crate::experiment::Experiment;
 use crate::results;
 use crate::runner::{Outcome, Progress, differences, others, run_all};
+use crate::{Records, TestbedError};
 
 /// One of the experiments of a study, with its runs.
 #[derive(Debug, Clone)]
@@ -32,8 +32,12 @@ impl StudyPart {
     /// The finished runs of this part's lengths with its other compressors or with other seeds. The
     /// page shows them as well.
     fn others<'a>(&'a self, done: &'a [RunRecord]) -> impl Iterator<Item = &'a RunRecord> {
-        others(&self.runs, done)
-            .filter(|run| self.lengths.contains(&run.steps) && self.position(run).is_some())
+        let exchange = self.experiment.settings().exchange;
+        others(&self.runs, done).filter(move |run| {
+            self.lengths.contains(&run.steps)
+                && self.position(run).is_some()
+                && run.exchange == exchange
+        })
     }
 
     /// The position of a run's compressor in the study.
@@ -42,17 +46,18 @@ impl StudyPart {
         self.experiment.compressors.iter().position(is)
     }
 
-    /// Whether a run belongs to this part: it differs in none of the settings that the study
-    /// varies.
-    fn has(&self, run: &RunRecord) -> bool {
-        let mut differences = differences(&self.experiment.settings, run);
+    /// Whether a run with these settings belongs to this part: it differs in none of the settings
+    /// that the study varies.
+    fn has(&self, run: &TrainingSettings) -> bool {
+        let settings = self.experiment.settings();
+        let mut differences = differences(&settings, run);
         differences.all(|(setting, ..)| !self.varies.contains(&setting.name))
     }
 }
 
 /// The names of the settings that differ from the first experiment.
 fn varied(experiments: &[Experiment]) -> Vec<&'static str> {
-    let text = |one: &Experiment, setting: &Setting| setting.text(&one.settings);
+    let text = |one: &Experiment, setting: &Setting| setting.text(&one.settings());
     let differs = |setting: &&Setting| {
         experiments.iter().any(|one| text(one, setting) != text(&experiments[0], setting))
     };
@@ -103,9 +108,8 @@ pub fn run_parts(
 ) -> Result<Outcome, TestbedError> {
     let mut outcome = Outcome::default();
     for part in parts {
-        let (mine, others): (Vec<_>, Vec<_>) =
-            results::read(kept)?.into_iter().partition(|run| part.has(run));
-        let keep = |mine: &[RunRecord]| results::write(kept, &[&others, mine].concat());
+        let (mine, others) = results::read_all(kept)?.partition(|settings| part.has(settings));
+        let keep = |mine: &Records| results::write_all(kept, &others.joined(mine));
         let mut of_part = run_all(
             &part.runs,
             &mine,
@@ -114,7 +118,7 @@ pub fn run_parts(
             kept.parent().unwrap_or(Path::new(".")),
             keep,
         )?;
-        of_part.runs.extend(part.others(&mine).cloned());
+        of_part.runs.extend(part.others(&mine.runs).cloned());
         // In the order of the study, so `none` is first.
         let length = |run: &RunRecord| part.lengths.iter().position(|steps| *steps == run.steps);
         of_part.runs.sort_by_key(|run| (part.position(run), length(run), run.seed));
@@ -144,6 +148,7 @@ mod tests {
 
     use super::*;
     use crate::experiment::known;
+    use crate::reproduce::study::with_server;
     use crate::synthetic;
 
     #[test]
@@ -160,9 +165,9 @@ mod tests {
             runs: Vec::new(),
         };
         let parts = experiments.map(part);
-        let settings = parts[1].experiment.settings.clone();
+        let settings = parts[1].experiment.settings();
         let mut run = RunRecord { settings, ..synthetic::run("none", 0) };
-        let owners = |run: &RunRecord| parts.each_ref().map(|part| part.has(run));
+        let owners = |run: &RunRecord| parts.each_ref().map(|part| part.has(&run.settings));
         assert_eq!(owners(&run), [false, true]);
         // A run with another optimizer belongs to the part, so its settings are compared and it is
         // refused.
@@ -172,7 +177,7 @@ mod tests {
 
     #[test]
     fn runs_with_other_compressors_are_shown_if_they_have_a_length_of_the_part() {
-        let experiment = Experiment::default().with(|e| {
+        let experiment = with_server().with(|e| {
             e.compressors = vec![known("none"), known("3lc")];
         });
         let asked = experiment.clone().with(|e| {

@@ -8,7 +8,7 @@ use gradwire_train::settings::SETTINGS;
 use gradwire_train::{CompressionSchedule, RunRecord};
 
 use crate::TestbedError;
-use crate::experiment::{Experiment, known};
+use crate::experiment::{ExchangeChoice, Experiment, known};
 use crate::plot::Figure;
 use crate::runner::Progress;
 use crate::summary::{Summary, summarize};
@@ -112,6 +112,13 @@ impl Study {
     /// # Errors
     /// The key of the setting, and its line in an experiment file of this study.
     pub fn check_fixed(&self, row: usize, experiment: &Experiment) -> Result<(), TestbedError> {
+        if experiment.exchange == ExchangeChoice::Auto {
+            return Err(TestbedError::Config(format!(
+                "{} compares runs with the same exchange; give one, such as all-gather or server, \
+                 in place of auto",
+                self.id
+            )));
+        }
         let Some(own) = self.experiment else { return Ok(()) };
         let (own, given) = (own(row).to_toml(), experiment.to_toml());
         let keys = self.fixed.iter().filter_map(|flag| key_of(flag));
@@ -228,6 +235,11 @@ pub(super) fn chart(
     (name.into(), Box::new(figure))
 }
 
+/// The default experiment with a parameter server. A study names any other exchange.
+pub(super) fn with_server() -> Experiment {
+    Experiment::default().with(|e| e.exchange = Exchange::default().into())
+}
+
 /// The common part of experiments of several papers: a model with its data, an optimizer with its
 /// learning rate, and an all-gather of messages of all tensors.
 pub(super) fn all_gathered(
@@ -264,7 +276,9 @@ pub(super) fn by_exchange(experiment: &Experiment) -> Vec<Experiment> {
         experiment.compressors.iter().cloned().partition(adds);
     let groups = [(Exchange::AllReduce, reduced), (Exchange::AllGather, gathered)];
     let used = groups.into_iter().filter(|(_, compressors)| !compressors.is_empty());
-    let variant = |group| experiment.clone().with(|e| (e.exchange, e.compressors) = group);
+    let variant = |(exchange, compressors): (Exchange, _)| {
+        experiment.clone().with(|e| (e.exchange, e.compressors) = (exchange.into(), compressors))
+    };
     used.map(variant).collect()
 }
 

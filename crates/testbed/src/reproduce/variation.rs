@@ -36,8 +36,9 @@ pub(super) fn runs_of<'a>(
     experiment: &Experiment,
     spec: &str,
 ) -> Vec<&'a RunRecord> {
+    let settings = experiment.settings();
     let same = |run: &&RunRecord| {
-        let mut differences = differences(&experiment.settings, run);
+        let mut differences = differences(&settings, &run.settings);
         run.compressor == spec && differences.all(|(setting, ..)| setting.name == "augment")
     };
     runs.iter().filter(same).collect()

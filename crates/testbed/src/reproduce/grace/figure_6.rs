@@ -139,9 +139,9 @@ mod tests {
         let ids = |at: usize| -> Vec<&str> {
             variants[at].compressors.iter().map(|schedule| schedule.first().entry().id).collect()
         };
-        assert_eq!(variants[0].exchange, Exchange::AllReduce);
+        assert_eq!(variants[0].exchange, Exchange::AllReduce.into());
         assert_eq!(ids(0), ["none", "randomk", "powersgd", "gradzip"]);
-        assert_eq!(variants[1].exchange, Exchange::AllGather);
+        assert_eq!(variants[1].exchange, Exchange::AllGather.into());
         assert!(
             ids(1).contains(&"signsgd")
                 && ids(1).contains(&"dryden")

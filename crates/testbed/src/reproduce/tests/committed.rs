@@ -113,7 +113,7 @@ impl Repeated {
             // A study may train for fractions of the steps. A deadline changes no result.
             has && (variant.epochs.is_some() || run.steps <= variant.steps)
                 && variant.evaluate_at_most == run.evaluate_at_most
-                && differences(&variant.settings, run).next().is_none()
+                && differences(&variant.settings(), &run.settings).next().is_none()
         })
     }
 }

@@ -3,7 +3,7 @@
 use gradwire_train::RunRecord;
 
 use crate::experiment::Experiment;
-use crate::reproduce::study::schedules;
+use crate::reproduce::study::{schedules, with_server};
 use crate::summary::seeds_of_each;
 use crate::table::Table;
 
@@ -60,7 +60,7 @@ pub(super) const TABLE_2: [(&str, &str, f64, f64); 5] = [
 
 /// The paper's links and tensors on a task that needs no data, with these compressors.
 pub(super) fn experiment<'a>(specs: impl IntoIterator<Item = &'a str>) -> Experiment {
-    Experiment::default().with(|e| {
+    with_server().with(|e| {
         e.compressors = schedules(specs);
         e.links_mbit = LINKS_MBIT.to_vec();
         e.raw_vectors = false;

@@ -88,6 +88,9 @@ fn table_2(summary: &Summary) -> Table {
     Table::of(&paper::TABLE_2)
         .column("design", |(name, ..)| name)
         .column("compressor", |(_, spec, ..)| spec)
+        .column(summary.metric.name(), |(_, spec, ..)| {
+            or_dash(summary.row(spec).map(|row| quality(summary.metric, &row.quality)))
+        })
         .column("ratio: paper", |(_, _, ratio, _)| times(*ratio))
         .column("measured", |(_, spec, ..)| or_dash(summary.row(spec).map(|row| times(row.ratio))))
         .column("bits: paper", |(.., bits)| significant(*bits))
@@ -116,6 +119,6 @@ mod tests {
         assert!(row[7].trim_end_matches('×').parse::<f64>().unwrap() > 1.0);
         assert_eq!(table.rows[1][3], "–");
         let row = other.rows.iter().find(|row| row[1] == "3lc").unwrap();
-        assert_eq!(row[2..6], ["39.4×", "26.7×", "0.812", "1.20"]);
+        assert_eq!(row[2..7], ["91.00 %", "39.4×", "26.7×", "0.812", "1.20"]);
     }
 }

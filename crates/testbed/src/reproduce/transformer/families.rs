@@ -297,7 +297,7 @@ impl Family {
     /// third of 3LC's bytes.
     pub(super) fn experiments(&self, base: &Experiment, compressors: &[&str]) -> Vec<Experiment> {
         let with_vectors_as_int8 = |one: Experiment| {
-            let gathered = one.exchange == Exchange::AllGather;
+            let gathered = one.exchange == Exchange::AllGather.into();
             one.with(|e| e.rules.extend(gathered.then(|| known("vectors -> int8"))))
         };
         by_exchange(&self.experiment(base, compressors))

@@ -13,7 +13,7 @@ use crate::TestbedError;
 use crate::experiment::{Experiment, known};
 use crate::plot::{Chart, Point, Scale, Series};
 use crate::reproduce::findings::page;
-use crate::reproduce::study::{Charts, Report, Results, Study, chart};
+use crate::reproduce::study::{Charts, Report, Results, Study, chart, with_server};
 use crate::reproduce::variation::each_once;
 use crate::summary::Spread;
 use crate::table::Table;
@@ -36,7 +36,7 @@ pub(crate) const FRONTIER: Study = Study {
         "fraction",
     ],
     experiment: Some(|_| {
-        Experiment::default().suiting(known("gpt")).with(|e| {
+        with_server().suiting(known("gpt")).with(|e| {
             e.data = "tinyshakespeare".to_owned();
             e.workers = 2;
             e.steps = 2000;
@@ -161,7 +161,7 @@ mod tests {
             {
                 let run = synthetic::run(&spec.to_string(), *seed);
                 let quality = *seed as f64 + expected(family, &spec.to_string());
-                runs.push(RunRecord { settings: one.settings.clone(), quality, ..run });
+                runs.push(RunRecord { settings: one.settings(), quality, ..run });
             }
         }
         runs

@@ -11,7 +11,7 @@ use super::setting::{Setting, with_loss};
 use crate::TestbedError;
 use crate::experiment::{Experiment, known};
 use crate::reproduce::findings::page;
-use crate::reproduce::study::{Report, Results, Study};
+use crate::reproduce::study::{Report, Results, Study, with_server};
 use crate::reproduce::variation::each_once;
 use crate::table::Table;
 
@@ -36,7 +36,7 @@ pub(crate) const SET_UPS: Study = Study {
         "fraction",
     ],
     experiment: Some(|_| {
-        Experiment::default().suiting(known("gpt")).with(|e| {
+        with_server().suiting(known("gpt")).with(|e| {
             e.data = "tinyshakespeare".to_owned();
             e.workers = 2;
             e.batch = 12;
@@ -210,7 +210,7 @@ mod tests {
                 let above = if spec.to_string() == "none" { 0.0 } else { 1.0 + at as f64 / 100.0 };
                 let run = synthetic::run(&spec.to_string(), 0);
                 let quality = 10.0 * place as f64 + above;
-                runs.push(RunRecord { settings: one.settings.clone(), quality, ..run });
+                runs.push(RunRecord { settings: one.settings(), quality, ..run });
             }
         }
         let settings = settings(&experiment, &runs);

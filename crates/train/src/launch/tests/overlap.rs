@@ -49,7 +49,7 @@ fn a_gradient_that_is_not_finite_is_named_though_it_has_been_sent() {
         });
         let (result, log) = logged(&config, steep);
         let error = result.unwrap_err();
-        let TrainError::Diverged { what } = &error else { panic!("{error}") };
+        let TrainError::Diverged { what, .. } = &error else { panic!("{error}") };
         assert!(what.contains("'fc2.weight'") && what.contains("at step 2"), "{what}");
         assert_eq!(log.contains(&Call::HandedOver(2)), overlap);
     }
