@@ -17,7 +17,7 @@ const SHARED: &str = "--config Cargo.toml --locked --manifest-path examples/exte
 pub(crate) fn test(package: Option<&Package>, report: &mut Report) {
     report.step("extension", |counts| {
         reads_whole(&mut cargo("test"), |line| counts.read(line))
-            && package.is_none_or(|package| trains(package))
+            && package.is_none_or(trains)
     });
 }
 

@@ -131,7 +131,7 @@ pub fn run_all(
                 all.runs.push(run.clone());
                 outcome.runs.push(run);
                 outcome.done += 1;
-                all.sort_by_key(place);
+                all.runs.sort_by_key(place);
                 let kept = keep(&all).and_then(|()| unfinished::forget(unfinished, config));
                 // Finished runs are shown, even if they cannot be stored.
                 if let Err(error) = all_kept(engine, kept) {

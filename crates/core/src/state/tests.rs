@@ -1,5 +1,7 @@
 use std::fs;
 
+use safetensors::{Dtype, SafeTensors};
+
 use super::*;
 
 fn sample() -> State {
