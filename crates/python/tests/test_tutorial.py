@@ -2,11 +2,13 @@
 
 import contextlib
 import io
+import os
 import re
 import runpy
 import sys
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 
 from world import ranks
@@ -30,5 +32,39 @@ def write_files(folder):
         (folder / name).write_text(code)
 
 
-if __name__ == "__main__":
-    write_files(Path(sys.argv[1]))
+def on_rank(rank, size, folder, *arguments):
+    """Runs the training script on a rank in a folder; returns what it prints."""
+    os.chdir(folder)
+    sys.path.insert(0, folder)
+    sys.argv = ["train.py", *arguments]
+    dist.init_process_group = lambda backend: None
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        runpy.run_path("train.py", run_name="__main__")
+    return printed.getvalue()
+
+
+def test_the_training_script_compresses_and_resumes(tmp_path):
+    write_files(tmp_path)
+
+    def trained(*arguments):
+        """What rank 0 prints, and the model that it saves."""
+        printed = ranks(2, on_rank, str(tmp_path), *arguments)[0]
+        return printed, torch.load(tmp_path / "rank0.pt")["model"]
+
+    printed, _ = trained("--steps", "2")
+    assert float(re.search(r"gradwire: step 1, ([0-9.]+)x", printed)[1]) > 20
+    _, whole = trained("--compressor", "3lc", "--steps", "4")
+    _, half = trained("--compressor", "3lc", "--steps", "2")
+    _, resumed = trained("--compressor", "3lc", "--steps", "4", "--resume")
+    assert all(torch.equal(resumed[name], one) for name, one in whole.items())
+    assert not all(torch.equal(half[name], one) for name, one in whole.items())
+
+
+def test_the_script_for_advice_names_each_link(tmp_path, monkeypatch, capsys):
+    write_files(tmp_path)
+    script = tmp_path / "advise.py"
+    script.write_text(script.read_text().replace("range(200)", "range(2)"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    runpy.run_path(str(script), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert all(f"At {link}: " in printed for link in ("100 Mbit/s", "1 Gbit/s", "10 Gbit/s"))
