@@ -1,10 +1,9 @@
 //! Checks the links of a built site.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::pages::{children, destination};
+use super::pages::{children, destination, read};
 
 /// The number of links of all pages of a site.
 ///
@@ -18,9 +17,7 @@ pub(super) fn check(site: &Path) -> Result<usize, String> {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "html") {
-                let text = fs::read_to_string(&path)
-                    .map_err(|error| format!("{}: {error}", path.display()))?;
-                pages.insert(path.strip_prefix(site).unwrap_or(&path).to_owned(), text);
+                pages.insert(path.strip_prefix(site).unwrap_or(&path).to_owned(), read(&path)?);
             }
         }
     }
@@ -60,6 +57,8 @@ fn targets(page: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -1,6 +1,5 @@
-//! Links and headings of Markdown, as far as the pages of this repository have them.
+//! Links and titles of Markdown, as far as the pages of this repository have them.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 /// The places of the targets of all links and images of a page, outside code.
@@ -21,26 +20,6 @@ pub(super) fn title(page: &str) -> Option<&str> {
     page.lines().find_map(|line| line.strip_prefix("# "))
 }
 
-/// The anchors of all headings, as GitHub and mdBook make them.
-pub(super) fn anchors(page: &str) -> Vec<String> {
-    let text = without_fences(page);
-    let mut used: HashMap<String, usize> = HashMap::new();
-    let headings = text.lines().filter(|line| line.starts_with('#'));
-    headings
-        .map(|line| {
-            let anchor = anchor(line.trim_start_matches('#').trim());
-            let before = used.entry(anchor.clone()).or_default();
-            *before += 1;
-            if *before == 1 { anchor } else { format!("{anchor}-{}", *before - 1) }
-        })
-        .collect()
-}
-
-fn anchor(heading: &str) -> String {
-    let kept = |letter: &char| letter.is_alphanumeric() || "-_ ".contains(*letter);
-    heading.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")
-}
-
 /// The page with spaces in place of code.
 fn without_code(page: &str) -> String {
     let mut text = without_fences(page);
@@ -59,7 +38,7 @@ fn without_code(page: &str) -> String {
 }
 
 /// The page with spaces in place of fenced blocks. Places stay the same.
-fn without_fences(page: &str) -> String {
+pub(super) fn without_fences(page: &str) -> String {
     let mut is_code = false;
     let mut text = String::with_capacity(page.len());
     for line in page.split_inclusive('\n') {
@@ -89,9 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn anchors_are_githubs() {
-        let page = "# The `none` of it\n## 1-bit Adam\n```\n# no heading\n```\n## Why?\n### Why\n";
-        assert_eq!(anchors(page), ["the-none-of-it", "1-bit-adam", "why", "why-1"]);
-        assert_eq!(title(page), Some("The `none` of it"));
+    fn the_title_is_the_first_heading() {
+        assert_eq!(title("text\n## No\n# The `none` of it\n"), Some("The `none` of it"));
     }
 }

@@ -2,9 +2,12 @@
 //! checks its links.
 
 mod check;
+mod contents;
 mod markdown;
 mod pages;
 mod stage;
+#[cfg(test)]
+mod tests;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -5,26 +5,11 @@ use std::path::{Component, Path, PathBuf};
 
 /// The page that stands for a folder.
 pub(super) const INDEX: &str = "README.md";
-/// The folders with pages; others may be the user's own.
-const FOLDERS: [&str; 5] = ["benchmarks", "crates", "docs", "examples", "results"];
+/// What mdBook calls it.
+pub(super) const BUILT_INDEX: &str = "index.md";
 
-/// The paths of all pages, relative to the root of the repository, in order.
-///
-/// # Errors
-/// The folder that cannot be read.
-pub(super) fn pages(root: &Path) -> Result<Vec<PathBuf>, String> {
-    let mut paths = children(root)?;
-    paths.retain(|path| path.is_file() || FOLDERS.iter().any(|name| path.ends_with(name)));
-    let mut found = Vec::new();
-    while let Some(path) = paths.pop() {
-        if path.is_dir() {
-            paths.extend(children(&path)?);
-        } else if is_page(&path) {
-            found.push(path.strip_prefix(root).unwrap_or(&path).to_owned());
-        }
-    }
-    found.sort();
-    Ok(found)
+pub(super) fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 pub(super) fn is_page(path: &Path) -> bool {
@@ -67,7 +52,6 @@ pub(super) fn destination<'a>(page: &Path, target: &'a str) -> Option<(PathBuf, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::site::markdown::{anchors, links};
 
     #[test]
     fn links_lead_to_paths_below_the_root() {
@@ -75,37 +59,5 @@ mod tests {
         assert_eq!(of("../results/b#c"), Some((PathBuf::from("results/b"), "c")));
         assert_eq!(of("#d"), Some((PathBuf::from("docs/a.md"), "d")));
         assert_eq!(of("https://example.org/e.md"), None);
-    }
-
-    /// What is wrong with a link, if anything.
-    fn fault(root: &Path, page: &Path, target: &str) -> Option<String> {
-        let (mut path, anchor) = destination(page, target)?;
-        let fault = |what| Some(format!("{}: {target} {what}", page.display()));
-        if !root.join(&path).exists() {
-            return fault("does not exist");
-        }
-        if root.join(&path).is_dir() {
-            path.push(INDEX);
-        }
-        if anchor.is_empty() || !is_page(&path) {
-            return None;
-        }
-        let text = fs::read_to_string(root.join(path)).unwrap_or_default();
-        if anchors(&text).iter().any(|one| one == anchor) { None } else { fault("has no heading") }
-    }
-
-    #[test]
-    fn links_of_all_pages_hold() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository");
-        let mut checked = 0;
-        let mut faults = Vec::new();
-        for page in pages(root).expect("readable folders") {
-            let text = fs::read_to_string(root.join(&page)).expect("a readable page");
-            for place in links(&text) {
-                checked += 1;
-                faults.extend(fault(root, &page, &text[place]));
-            }
-        }
-        assert!(faults.is_empty() && checked > 400, "{checked} links; {}", faults.join("\n"));
     }
 }

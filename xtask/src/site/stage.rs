@@ -4,69 +4,78 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::contents::Contents;
 use super::markdown::{links, title};
-use super::pages::{INDEX, children, destination, is_page, pages};
+use super::pages::{BUILT_INDEX, INDEX, children, destination, is_page, read};
 
-/// The page whose links make the table of contents.
-const CONTENTS: &str = "docs/README.md";
-
-/// Writes all to a folder. Pages differ from those of the repository only in links to folders,
-/// which lead to the page of the folder.
+/// Writes the first page of the repository, and all to which it leads, to a folder. Pages differ
+/// from those of the repository only in links to folders and to their pages.
 ///
 /// # Errors
 /// A file that cannot be read or written.
 pub(super) fn stage(root: &Path, to: &Path) -> Result<(), String> {
-    let mut staged = Staged { root, to, done: BTreeSet::new() };
-    let pages = pages(root)?;
-    for page in &pages {
-        let text = read(&root.join(page))?;
-        staged.page(page, &text)?;
+    let mut staged = Staged { root, to, done: BTreeSet::new(), todo: vec![INDEX.into()] };
+    while let Some(path) = staged.todo.pop() {
+        if staged.done.insert(path.clone()) {
+            staged.add(&path)?;
+        }
     }
-    let contents = staged.contents()?;
+    let contents = Contents::of(to, staged.done.iter().filter(|path| is_page(path)))?;
     staged.write(Path::new("SUMMARY.md"), &contents)
 }
 
 struct Staged<'a> {
     root: &'a Path,
     to: &'a Path,
-    /// The paths, relative to both, of pages and files that were written.
+    /// The paths, relative to both, of pages and files that were written, and of others.
     done: BTreeSet<PathBuf>,
+    todo: Vec<PathBuf>,
 }
 
 impl Staged<'_> {
-    fn page(&mut self, page: &Path, text: &str) -> Result<(), String> {
-        if !self.done.insert(page.to_owned()) {
-            return Ok(());
+    /// Writes a page or a file.
+    fn add(&mut self, path: &Path) -> Result<(), String> {
+        let from = self.root.join(path);
+        if is_page(path) {
+            let folder = path.parent().unwrap_or(path);
+            let text = if from.exists() { read(&from)? } else { self.list_of(folder)? };
+            let changed = self.followed(path, text);
+            return self.write(path, &changed);
         }
-        let mut changed = text.to_owned();
-        // From the end, so the places of the other links stay the same.
-        for place in links(text).into_iter().rev() {
-            let Some((path, _)) = destination(page, &text[place.clone()]) else { continue };
-            if self.root.join(&path).is_dir() {
-                self.folder(&path)?;
-                let target = format!("{}/{INDEX}", text[place.clone()].trim_end_matches('/'));
-                changed.replace_range(place, &target);
-            } else if !is_page(&path) && self.done.insert(path.clone()) {
-                let (from, to) = (self.root.join(&path), self.to.join(&path));
-                create_parent(&to)?;
-                fs::copy(&from, &to).map_err(|error| format!("{}: {error}", from.display()))?;
-            }
-        }
-        self.write(page, &changed)
+        let to = self.to.join(path);
+        create_parent(&to)?;
+        fs::copy(&from, &to).map_err(|error| format!("{}: {error}", from.display()))?;
+        Ok(())
     }
 
-    /// Writes a page with links to the files of a folder that has no page of its own.
-    fn folder(&mut self, folder: &Path) -> Result<(), String> {
-        if self.root.join(folder).join(INDEX).exists() {
-            return Ok(());
+    /// A page whose links lead where mdBook puts their pages. Where they lead is to be added.
+    fn followed(&mut self, page: &Path, mut text: String) -> String {
+        // From the end, so the places of the other links stay the same.
+        for place in links(&text).into_iter().rev() {
+            let target = text[place.clone()].to_owned();
+            let Some((mut path, _)) = destination(page, &target) else { continue };
+            let (to, anchor) = target.split_at(target.find('#').unwrap_or(target.len()));
+            if self.root.join(&path).is_dir() {
+                let changed = format!("{}/{BUILT_INDEX}{anchor}", to.trim_end_matches('/'));
+                text.replace_range(place, &changed);
+                path.push(INDEX);
+            } else if let Some(folder) = to.strip_suffix(INDEX) {
+                text.replace_range(place, &format!("{folder}{BUILT_INDEX}{anchor}"));
+            }
+            self.todo.push(path);
         }
+        text
+    }
+
+    /// A page with links to the files of a folder that has no page of its own.
+    fn list_of(&self, folder: &Path) -> Result<String, String> {
         let mut text = format!("# {}\n", folder.display());
         for path in children(&self.root.join(folder))?.iter().filter(|path| path.is_file()) {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let page = if is_page(path) { read(path)? } else { String::new() };
             text += &format!("\n- [{}]({name})", title(&page).unwrap_or(&name));
         }
-        self.page(&folder.join(INDEX), &text)
+        Ok(text)
     }
 
     fn write(&self, path: &Path, text: &str) -> Result<(), String> {
@@ -74,66 +83,6 @@ impl Staged<'_> {
         create_parent(&path)?;
         fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
     }
-
-    /// The table of contents: the sections of `docs/README.md`, then the other pages. Pages of a
-    /// folder are below the page of the folder.
-    fn contents(&self) -> Result<String, String> {
-        let index = read(&self.to.join(CONTENTS))?;
-        let mut left: BTreeSet<PathBuf> =
-            self.done.iter().filter(|path| is_page(path)).cloned().collect();
-        let mut text = "# Summary\n".to_owned();
-        for first in [INDEX, CONTENTS] {
-            left.remove(Path::new(first));
-            text += &format!("\n[{}]({first})\n", self.title_of(Path::new(first))?);
-        }
-        for section in index.split("\n## ").skip(1) {
-            text += &format!("\n# {}\n\n", section.lines().next().unwrap_or_default());
-            for place in links(section) {
-                if let Some((page, _)) = destination(Path::new(CONTENTS), &section[place]) {
-                    self.list(&page, 0, &mut left, &mut text)?;
-                }
-            }
-        }
-        text += "\n# Other pages\n\n";
-        while let Some(page) = left.first().cloned() {
-            self.list(&page, 0, &mut left, &mut text)?;
-        }
-        Ok(text)
-    }
-
-    /// Adds a page, and those below it, unless it was added before.
-    fn list(
-        &self,
-        page: &Path,
-        depth: usize,
-        left: &mut BTreeSet<PathBuf>,
-        text: &mut String,
-    ) -> Result<(), String> {
-        if !left.remove(page) {
-            return Ok(());
-        }
-        let title = self.title_of(page)?;
-        *text += &format!("{}- [{title}]({})\n", "    ".repeat(depth), page.display());
-        if page.ends_with(INDEX) {
-            let folder = page.parent().unwrap_or(page);
-            let below: Vec<_> =
-                left.iter().filter(|path| path.starts_with(folder)).cloned().collect();
-            for page in below {
-                self.list(&page, depth + 1, left, text)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn title_of(&self, page: &Path) -> Result<String, String> {
-        let text = read(&self.to.join(page))?;
-        // Brackets would end the link of the table of contents.
-        Ok(title(&text).map_or(page.display().to_string(), |title| title.replace(['[', ']'], "")))
-    }
-}
-
-fn read(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 fn create_parent(path: &Path) -> Result<(), String> {
@@ -154,11 +103,13 @@ mod tests {
             create_parent(&path)
                 .and_then(|()| fs::write(path, text).map_err(|error| error.to_string()))
         };
-        write("README.md", "# Top\n[docs](docs) [code](code) [r](results/a)").expect("written");
+        write("README.md", "# Top\n[docs](docs) [code](code) [r](results/a/README.md#b)")
+            .expect("written");
         write("docs/README.md", "# Index\n## One\n1. [A](a.md)\n2. [R](../results/a)\n")
             .expect("written");
         write("docs/a.md", "# A\n`[no](link)`\n").expect("written");
-        write("results/a/README.md", "# R\n").expect("written");
+        write("results/a/README.md", "# R\n## B\n[b](b)").expect("written");
+        write("results/a/unused.md", "# Unused\n").expect("written");
         write("results/a/b/README.md", "# B\n").expect("written");
         write("code/x.rs", "fn x() {}\n").expect("written");
         write("code/y.rs", "fn y() {}\n").expect("written");
@@ -166,7 +117,7 @@ mod tests {
         let top = read(&to.join("README.md")).expect("a page");
         assert_eq!(
             top,
-            "# Top\n[docs](docs/README.md) [code](code/README.md) [r](results/a/README.md)"
+            "# Top\n[docs](docs/index.md) [code](code/index.md) [r](results/a/index.md#b)"
         );
         assert_eq!(
             read(&to.join("code/README.md")).expect("a list"),
@@ -175,7 +126,7 @@ mod tests {
         assert!(to.join("code/y.rs").exists());
         let contents = read(&to.join("SUMMARY.md")).expect("a table of contents");
         let expected = "# Summary\n\n[Top](README.md)\n\n[Index](docs/README.md)\n\n# One\n\n- [A](docs/a.md)\n\
-                        - [R](results/a/README.md)\n    - [B](results/a/b/README.md)\n\n# Other pages\n\n- [code](code/README.md)\n";
+                        - [R](results/a/README.md)\n    - [b](results/a/b/README.md)\n\n# Other pages\n\n- [code](code/README.md)\n";
         assert_eq!(contents, expected);
         fs::remove_dir_all(&folder).expect("removed");
     }
