@@ -1,7 +1,7 @@
-"""Prints results/pytorch-links/bars.svg from its runs.jsonl: seconds to the target at 100 Mbit/s,
-of DistributedDataParallel, PyTorch's fastest hook and gradwire's default.
+"""Prints the chart of results/pytorch-links from its runs.jsonl: seconds to the target at 100
+Mbit/s, of DistributedDataParallel, PyTorch's fastest hook and gradwire's default.
 
-    python benchmarks/links_chart.py results/pytorch-links/runs.jsonl > results/pytorch-links/bars.svg
+    python benchmarks/links_chart.py runs.jsonl > bars.svg
 """
 
 import json
@@ -18,6 +18,7 @@ TASKS = {
     "lstm": ("LSTM with Adam", "to 35 % of next characters right"),
     "cnn": ("CNN with momentum", "to an accuracy of 95 %"),
 }
+NAMES = {"no hook": "DDP", "fp16_compress_hook": "PyTorch's fp16 hook", "powerSGD_hook": "PyTorch's PowerSGD hook", DEFAULT: "gradwire"}
 # Colours of Okabe and Ito, which people with any kind of colour vision can tell apart.
 COLOURS = "#999999", "#E69F00", "#0072B2"
 WIDTH, LEFT, LONGEST = 720, 230, 330
@@ -51,10 +52,10 @@ def chart(groups):
     return f"""\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" aria-labelledby="title desc" \
 font-family="sans-serif" font-size="13" fill="currentColor">
-<title id="title">Seconds to the same quality at 100 Mbit/s, two ranks</title>
+<title id="title">Seconds to the same quality at 100 Mbit/s, two workers</title>
 <desc id="desc">{described(groups)}</desc>
 <style>svg{{color:#222}}@media(prefers-color-scheme:dark){{svg{{color:#ddd}}}}</style>
-<text x="14" y="26" font-size="16" font-weight="bold">Seconds to the same quality at 100 Mbit/s, two ranks</text>
+<text x="14" y="26" font-size="16" font-weight="bold">Seconds to the same quality at 100 Mbit/s, two workers</text>
 <text x="14" y="46">shorter is better; mean ± standard deviation of three seeds</text>
 {chr(10).join(shapes)}
 </svg>"""
@@ -73,8 +74,7 @@ def group(about, bars, at):
 
 
 def label(hook, seconds):
-    name = {"no hook": "DDP", DEFAULT: "gradwire"}.get(hook, hook.replace("_hook", ""))
-    return f"{name} {spread(seconds, 1)} s"
+    return f"{NAMES[hook]}: {spread(seconds, 1)} s"
 
 
 def described(groups):
