@@ -5,48 +5,30 @@ import json
 import statistics
 import sys
 
-from hooks import DEFAULT, GRADWIRE, GRADWIRE_LOCAL, LOCAL, PLAIN_STEPS, PYTORCH, PYTORCH_LOCAL
-
-RATES = ("10mbit", "100mbit", "1gbit", "none")
+from hooks import DEFAULT, GRADWIRE, GRADWIRE_LOCAL, PYTORCH, PYTORCH_LOCAL
+from targets import Targets, spread
 
 
 def main():
     with open(sys.argv[1]) as file:
         records = [json.loads(line) for line in file]
-    trained = [record for record in records if record.get("turn") is None]
     timed = [record for record in records if record.get("turn") is not None]
     for ranks, task in sorted({(record["ranks"], record["task"]) for record in timed}):
-        own = lambda records: [record for record in records if (record["ranks"], record["task"]) == (ranks, task)]
-        if trained:
-            to_target(own(trained), own(timed), task, ranks)
+        if len(timed) < len(records):
+            to_target(Targets(records, task, ranks), task, ranks)
         else:
-            overhead(own(timed), task, ranks)
+            overhead([record for record in timed if (record["ranks"], record["task"]) == (ranks, task)], task, ranks)
 
 
-def to_target(trained, timed, task, ranks):
-    """Milliseconds per step on each link, and seconds to the target: step time times steps, by
-    seed."""
-    steps = {(record["hook"], record["seed"]): record["steps_to_target"] for record in trained}
-    times = {(record["hook"], record["rate"], record["seed"]): record["step_ms"] for record in timed}
-    hooks = [hook for hook in (*PYTORCH, *GRADWIRE, *LOCAL) if any(hook == of for of, _ in steps)]
-    rates = [rate for rate in RATES if any(rate == of for _, of, _ in times)]
-    seeds = sorted({seed for _, _, seed in times})
-
-    def seconds(hook, rate, seed):
-        """``None`` if the target was not reached or the hook was not timed."""
-        needed, step = steps.get((hook, seed)), times.get((hook, rate, seed))
-        if not needed or not step:
-            return None
-        if hook != "powerSGD_hook":
-            return needed * step / 1e3
-        # Its first steps are uncompressed, as without a hook.
-        return (PLAIN_STEPS * times["no hook", rate, seed] + (needed - PLAIN_STEPS) * step) / 1e3
+def to_target(targets, task, ranks):
+    """Milliseconds per step on each link, and seconds to the target."""
+    steps, seeds, rates = targets.steps, targets.seeds, targets.rates
 
     def cell(hook, rate):
-        found = [times[hook, rate, seed] for seed in seeds if (hook, rate, seed) in times]
+        found = [targets.times[hook, rate, seed] for seed in seeds if (hook, rate, seed) in targets.times]
         if not found:
             return ""
-        reached = [time for seed in seeds if (time := seconds(hook, rate, seed))]
+        reached = targets.of_all_seeds(hook, rate)
         step = f"{statistics.median(found):.1f}"
         if len(reached) < len(seeds):
             return f"{step}, not reached" + (f" in {len(seeds) - len(reached)} of {len(seeds)}" if reached else "")
@@ -55,7 +37,7 @@ def to_target(trained, timed, task, ranks):
     def ratio(rate, others, other_rate, theirs=PYTORCH):
         """PyTorch's shortest time on a link, divided by the shortest time of some hooks on another
         link, by seed."""
-        shortest = lambda hooks, rate, seed: min((time for hook in hooks if (time := seconds(hook, rate, seed))), default=None)
+        shortest = lambda hooks, rate, seed: min((time for hook in hooks if (time := targets.seconds(hook, rate, seed))), default=None)
         pairs = [(shortest(theirs, rate, seed), shortest(others, other_rate, seed)) for seed in seeds]
         if not all(slow and fast for slow, fast in pairs):
             return "–"
@@ -64,22 +46,16 @@ def to_target(trained, timed, task, ranks):
     print(f"\n### {task}, {ranks} ranks: ms a step, and seconds to the target\n")
     print("| hook | steps |", " | ".join(rates), "|")
     print("|---|---:|" + "---:|" * len(rates))
-    for hook in hooks:
+    for hook in targets.hooks:
         needed = [steps[hook, seed] for seed in seeds if steps.get((hook, seed))]
         print(f"| {hook} | {round(statistics.mean(needed)) if needed else '–'} |", " | ".join(cell(hook, rate) for rate in rates), "|")
-    ours = [hook for hook in hooks if hook in GRADWIRE]
+    ours = [hook for hook in targets.hooks if hook in GRADWIRE]
     for name, some in ((f"`{DEFAULT}` against PyTorch's best", [DEFAULT]), ("gradwire's best against PyTorch's best", ours)):
         print(f"| {name} | |", " | ".join(ratio(rate, some, rate) for rate in rates), "|")
     print("| PyTorch's best without a limit | |", " | ".join(ratio(rate, PYTORCH, "none") for rate in rates), "|")
-    if GRADWIRE_LOCAL in hooks:
+    if GRADWIRE_LOCAL in targets.hooks:
         for name, theirs in (("PyTorch's best hook", PYTORCH), (PYTORCH_LOCAL, [PYTORCH_LOCAL])):
             print(f"| {GRADWIRE_LOCAL} against {name} | |", " | ".join(ratio(rate, [GRADWIRE_LOCAL], rate, theirs) for rate in rates), "|")
-
-
-def spread(values, digits):
-    """The mean, and the standard deviation if there are several."""
-    mean = f"{statistics.mean(values):.{digits}f}"
-    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
 
 
 def overhead(timed, task, ranks):

@@ -11,6 +11,7 @@ mod nightly;
 mod python;
 mod report;
 mod results;
+mod site;
 mod soak;
 mod test;
 mod wheels;
@@ -38,6 +39,8 @@ usage: cargo xtask <task>
   miri      run every kernel on a few inputs under Miri (rustup component add --toolchain nightly miri rust-src)
   hard      run asan, miri and fuzz in a given number of minutes, 30 if none is given, and write the result to docs/platforms.md;
             tools that are not installed are skipped
+  site      build the documentation as a site with a search, which needs no network, in target/site/book, and check its
+            links; installs mdBook in target/tools
   wheels    build the wheels and the source distribution of the Python package in target/wheels, install them in new
             environments of the oldest and the newest Python, and test them
   soak      attack the release binary for the given number of minutes with signals at random moments, damaged files and
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
             Ok(minutes @ 1..) => hard::run(minutes),
             _ => usage(),
         },
+        ("site", []) => site::run(),
         ("wheels", []) => wheels::run(),
         ("soak", arguments) => soak::run(arguments).unwrap_or_else(usage),
         _ => usage(),

@@ -1,5 +1,6 @@
 """The benchmark scripts compile, and pages have the tables that they print."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,3 +24,15 @@ def test_page_has_the_tables_of_its_runs(page, script, runs):
     assert len(tables) > 8
     lines = set((folder / "README.md").read_text().splitlines())
     assert [line for line in tables if line not in lines] == []
+
+
+def test_chart_is_that_of_its_runs():
+    folder = ROOT / "results/pytorch-links"
+    command = [sys.executable, str(ROOT / "benchmarks/links_chart.py"), str(folder / "runs.jsonl")]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert printed == (folder / "bars.svg").read_text()
+    # The page's tables, which another script makes, have the same seconds.
+    page = (folder / "README.md").read_text()
+    two_ranks = page[page.index("### cnn, 2 ranks") : page.index("### cnn, 4 ranks")]
+    shown = re.findall(r">[^<>]*?([0-9.]+ ± [0-9.]+ s)</text>", printed)
+    assert len(shown) == 9 and all(seconds in two_ranks for seconds in shown)

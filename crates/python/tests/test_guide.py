@@ -41,3 +41,18 @@ def test_the_guide_has_every_argument_with_its_default(callable_, first):
     # The row of `model` begins the table, and is left out when it is cut off there.
     del expected["model"]
     assert documented(guide, first, expected) == expected
+
+
+def test_troubleshooting_quotes_errors_as_the_source_has_them():
+    root = Path(__file__).parents[3]
+    python = "".join(path.read_text() for path in sorted((root / "crates/python/python").rglob("*.py")))
+    rust = "".join(path.read_text() for crate in ("core", "exchange") for path in sorted((root / f"crates/{crate}/src").rglob("*.rs")))
+    # Literals that continue on the next line, and placeholders, which the page writes as an
+    # ellipsis.
+    source = re.sub(r'"\n\s*f?"', "", python) + re.sub(r"\\\n\s*", "", rust)
+    page = (root / "docs/troubleshooting.md").read_text()
+    quoted = re.findall(r"```text\n(.*?)\n```", page, re.DOTALL)
+    assert len(quoted) > 10
+    for text in quoted:
+        pieces = [re.escape(piece) for piece in text.split("…")]
+        assert re.search(r"[^\"\n]{0,80}".join(pieces), source), text
