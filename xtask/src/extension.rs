@@ -11,13 +11,13 @@ use crate::report::Report;
 
 const FOLDER: &str = "examples/extension";
 /// The profile and the folder of builds are the workspace's, so its crates are not compiled again.
-const SHARED: &str = "--config Cargo.toml --locked --manifest-path examples/extension/Cargo.toml --target-dir";
+const SHARED: &str =
+    "--config Cargo.toml --locked --manifest-path examples/extension/Cargo.toml --target-dir";
 
 /// Tests the crate and, where there is Python, its module.
 pub(crate) fn test(package: Option<&Package>, report: &mut Report) {
     report.step("extension", |counts| {
-        reads_whole(&mut cargo("test"), |line| counts.read(line))
-            && package.is_none_or(trains)
+        reads_whole(&mut cargo("test"), |line| counts.read(line)) && package.is_none_or(trains)
     });
 }
 

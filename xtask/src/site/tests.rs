@@ -21,7 +21,7 @@ fn pages(root: &Path) -> Result<Vec<PathBuf>, String> {
     while let Some(path) = paths.pop() {
         if path.is_dir() {
             paths.extend(children(&path)?);
-        } else if is_page(&path) {
+        } else if is_page(&path) && !path.is_symlink() {
             found.push(path.strip_prefix(root).unwrap_or(&path).to_owned());
         }
     }
