@@ -65,7 +65,6 @@ fn beside_tests(are_running: &Receiver<()>, environment: Environment, mpi: bool)
     // Cargo builds one thing at a time, and the tests must be built before it runs them.
     let _ = are_running.recv();
     let package = python::build(environment, &mut report);
-    extension::test(package.as_ref(), &mut report);
     let checks = thread::scope(|scope| {
         let checks = scope.spawn(|| check(mpi));
         python::test(package, true, &mut report);

@@ -39,9 +39,9 @@ fn files_have_it() {
     file.extend([1.0f32, -2.0, 3.0, 2.0].iter().flat_map(|x| x.to_le_bytes()));
     fs::write(folder.path().join("g.npy"), file).unwrap();
     let printed = |arguments| printed(folder.path(), arguments);
-    printed("compress --compressor acme/scaled-sign g.npy -o g.gw");
+    printed("compress --compressor acme/scaled-sign g.npy g.gw");
     assert!(printed("inspect g.gw").contains("acme/scaled-sign"));
-    printed("decompress g.gw -o h.npy");
+    printed("decompress g.gw h.npy");
     let decoded = fs::read(folder.path().join("h.npy")).unwrap();
     let expected: Vec<u8> = [2.0f32, -2.0, 2.0, 2.0].iter().flat_map(|x| x.to_le_bytes()).collect();
     assert!(decoded.ends_with(&expected));
