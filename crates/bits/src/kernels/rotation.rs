@@ -98,41 +98,30 @@ fn plain_signed_ones(bits: &[u8], to: &mut [f32]) {
 
 kernel! {
     /// [`add_limited`](super::add_limited) of the values with signs flipped as by [`flip_to`].
+    /// Processes the shorter length.
     ///
     /// # Panics
-    /// If there are fewer words than one for 32 elements of `out`, or fewer values than elements.
-    pub fn add_flipped / plain_add_flipped(
-        simd,
-        out: &mut [f32],
-        values: &[f32],
-        words: &[u32],
-        scale: f32,
-        weight: f32,
-    ) {
+    /// If there are fewer words than one for 32 elements of `out`.
+    pub fn add_flipped(out: &mut [f32], values: &[f32], words: &[u32], scale: f32, weight: f32) {
         check_words(out, words);
-        let values = &values[..out.len()];
-        let (groups, rest) = out.as_chunks_mut::<32>();
-        let (places, last) = values.as_chunks::<32>();
-        for ((group, values), &word) in groups.iter_mut().zip(places).zip(words) {
-            let each = group.chunks_exact_mut(S::f32s::LEN).zip(values.chunks_exact(S::f32s::LEN));
-            for (at, (out, values)) in each.enumerate() {
-                let value = S::f32s::from_slice(simd, values) * scale;
-                // Values are numbers, which these treat alike on every processor.
-                let value = value.min(f32::MAX).max(f32::MIN);
-                let value = flipped(simd, value, word, at * S::f32s::LEN);
-                (S::f32s::from_slice(simd, out) + value * weight).store_slice(out);
-            }
+        let len = out.len().min(values.len());
+        let (groups, rest) = out[..len].as_chunks_mut::<32>();
+        let (places, last) = values[..len].as_chunks::<32>();
+        for ((out, values), &word) in groups.iter_mut().zip(places).zip(words) {
+            add_word(out, values, word, scale, weight);
         }
-        plain_add_flipped(rest, last, &words[places.len()..], scale, weight);
+        if let Some(&word) = words.get(places.len()) {
+            add_word(rest, last, word, scale, weight);
+        }
     }
 }
 
-fn plain_add_flipped(out: &mut [f32], values: &[f32], words: &[u32], scale: f32, weight: f32) {
-    for ((out, values), word) in out.chunks_mut(32).zip(values.chunks(32)).zip(words) {
-        for (at, (out, value)) in (0u32..).zip(out.iter_mut().zip(values)) {
-            let value = (scale * value).clamp(f32::MIN, f32::MAX);
-            *out += weight * f32::from_bits(value.to_bits() ^ (word >> at & 1) << 31);
-        }
+/// The same for the elements of a word.
+#[inline(always)]
+fn add_word(out: &mut [f32], values: &[f32], word: u32, scale: f32, weight: f32) {
+    for (at, (out, value)) in (0u32..).zip(out.iter_mut().zip(values)) {
+        let value = (scale * value).clamp(f32::MIN, f32::MAX);
+        *out += weight * f32::from_bits(value.to_bits() ^ (word >> at) << 31);
     }
 }
 

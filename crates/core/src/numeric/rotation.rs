@@ -63,12 +63,16 @@ impl Signs {
     }
 
     /// Writes H·D·x, with zeros after the elements of a piece with padding. Returns the sum of the
-    /// squares of x, in single precision.
-    pub(crate) fn rotate_to(&self, x: &[f32], rotated: &mut [f32]) -> f64 {
+    /// squares of x, in single precision. Prefetches `ahead`.
+    pub(crate) fn rotate_to(&self, x: &[f32], ahead: &[f32], rotated: &mut [f32]) -> f64 {
         let (elements, padding) = rotated.split_at_mut(x.len());
+        let [first, second, third] = thirds(ahead);
+        kernels::prefetch(first);
         let square = kernels::flip_to(x, &self.0, elements);
         padding.fill(0.0);
+        kernels::prefetch(second);
         kernels::hadamard(rotated);
+        kernels::prefetch(third);
         square
     }
 
@@ -82,6 +86,13 @@ impl Signs {
     pub(crate) fn rotate_back(&self, piece: &mut [f32]) {
         kernels::rotate_back(piece, &self.0);
     }
+}
+
+/// Three parts of elements to be prefetched.
+pub(crate) fn thirds(ahead: &[f32]) -> [&[f32]; 3] {
+    let (first, rest) = ahead.split_at(ahead.len() / 3);
+    let (second, third) = rest.split_at(rest.len() / 2);
+    [first, second, third]
 }
 
 #[cfg(test)]

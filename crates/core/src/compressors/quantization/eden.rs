@@ -60,7 +60,7 @@ use crate::device::dense::{DenseForm, Direction, copy};
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::rotation::{Signs, pieces, pieces_of};
 use crate::parameters::{Parameters, either, real};
-use crate::parts::cut_mut;
+use crate::parts::{LARGE, cut_mut};
 use crate::wire::symbols::{Alphabet, View};
 use crate::wire::{fields, levels};
 use crate::{
@@ -288,19 +288,20 @@ impl Eden {
         if !total.is_multiple_of(8) && bits.last().is_some_and(|last| last >> (total % 8) != 0) {
             return Err(DecodeError::Corrupt("padding bits are not zero"));
         }
-        let parts = workspace.helpers.parts(out.len(), 1);
+        let (parts, large) = (workspace.helpers.parts(out.len(), 1), out.len() >= LARGE);
         let jobs = parts.places().zip(out.chunks_mut(parts.len())).map(|(part, out)| {
             let (number, [_, count]) = self.totals(part.len());
             (part, cut(&mut scales, number), cut(&mut bits, count.div_ceil(8)), out)
         });
-        workspace.helpers.share(jobs, |(part, scales, mut bits, mut out)| {
+        workspace.helpers.share(jobs, |(part, scales, mut bits, mut rest)| {
             let mut turned = Block::default();
             for (piece, scale) in pieces_of(part).zip(scales) {
                 let signs = Signs::draw(&context.rng(0), piece);
                 let bits = cut(&mut bits, piece.size.div_ceil(8));
-                let out = cut_mut(&mut out, piece.len);
+                let out = cut_mut(&mut rest, piece.len);
                 let factors = [f32::from_le_bytes(*scale), weight];
-                add_signs(&signs, bits, factors, &mut turned.0[..piece.size], out);
+                let ahead = if large { &rest[..rest.len().min(BLOCK)] } else { &[] };
+                add_signs(&signs, bits, factors, &mut turned.0[..piece.size], out, ahead);
             }
         });
         Ok(())

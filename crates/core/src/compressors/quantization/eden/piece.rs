@@ -6,7 +6,7 @@ use gradwire_bits::kernels;
 
 use super::quantizer::Quantizer;
 use crate::numeric::matrix;
-use crate::numeric::rotation::{RotationPiece, Signs};
+use crate::numeric::rotation::{RotationPiece, Signs, thirds};
 use crate::wire::levels;
 use crate::{BLOCK, Source, Workspace};
 
@@ -88,14 +88,18 @@ pub(super) fn encode_signs(
         return norm.enlarged(norm.square / along);
     }
     let least = along / (piece.size * piece.size) as f64;
-    turn_signs(bits, rotated);
+    turn_signs(bits, &[], rotated);
     take_error(piece, signs, norm.enlarged(least), source, rotated)
 }
 
-/// Writes H·s for the signs s of a message.
-fn turn_signs(bits: &[u8], turned: &mut [f32]) {
+/// Writes H·s for the signs s of a message. Prefetches `ahead`.
+fn turn_signs(bits: &[u8], ahead: &[f32], turned: &mut [f32]) {
+    let [first, second, third] = thirds(ahead);
+    kernels::prefetch(first);
     kernels::signed_ones(bits, turned);
+    kernels::prefetch(second);
     kernels::hadamard(turned);
+    kernels::prefetch(third);
 }
 
 /// Takes a piece, leaves its error, and returns its scale: the one that leaves the least error, but
@@ -120,7 +124,7 @@ fn rotate(
     source: &mut Source<'_>,
     rotated: &mut [f32],
 ) -> Norm {
-    let square = source.peek(start, len, |x| signs.rotate_to(x, rotated));
+    let square = source.peek_long(start, len, |x, ahead| signs.rotate_to(x, ahead, rotated));
     if ORDINARY.contains(&square) {
         return Norm { square, unit: 1.0 };
     }
@@ -129,7 +133,7 @@ fn rotate(
     source.peek_again(start, len, |x| scaled.copy_from_slice(x));
     let unit = power_of_two(matrix::abs_max(scaled));
     kernels::scale(scaled, 1.0 / unit);
-    Norm { square: signs.rotate_to(scaled, rotated), unit }
+    Norm { square: signs.rotate_to(scaled, &[], rotated), unit }
 }
 
 /// The largest normal power of two up to a number, or the least one.
@@ -169,14 +173,15 @@ pub(super) fn add_piece(
     signs.add_turned(decoded, [scale, weight], out);
 }
 
-/// Adds a decoded piece of signs.
+/// Adds a decoded piece of signs. Prefetches `ahead`.
 pub(super) fn add_signs(
     signs: &Signs,
     bits: &[u8],
     [scale, weight]: [f32; 2],
     turned: &mut [f32],
     out: &mut [f32],
+    ahead: &[f32],
 ) {
-    turn_signs(bits, turned);
+    turn_signs(bits, ahead, turned);
     signs.add_turned(turned, [scale, weight], out);
 }
