@@ -43,9 +43,9 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    def __init__(self, layers, heads, width, context):
+    def __init__(self, layers, heads, width, context, symbols=SYMBOLS):
         super().__init__()
-        self.tokens, self.positions = nn.Embedding(SYMBOLS, width), nn.Embedding(context, width)
+        self.tokens, self.positions = nn.Embedding(symbols, width), nn.Embedding(context, width)
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
 

@@ -21,8 +21,7 @@ const SHARED: &str =
 /// Tests the crate and, where there is Python, its module.
 pub(crate) fn test(package: Option<&Package>, report: &mut Report) {
     report.step("extension", |counts| {
-        reads_whole(&mut cargo("test"), |line| counts.read(line))
-            && package.is_none_or(|package| trains(package))
+        reads_whole(&mut cargo("test"), |line| counts.read(line)) && package.is_none_or(trains)
     });
 }
 

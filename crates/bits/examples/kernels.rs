@@ -60,6 +60,21 @@ fn main() {
     report("int8_add", least(|| kernels::int8_add(black_box(&whole), small, &mut left)));
     report("ternary_residual", least(|| kernels::ternary_residual(&mut left, small, &mut digits)));
     report("ternary_add", least(|| kernels::ternary_add(black_box(&digits), 2, small, &mut left)));
+    // The parts of eden.
+    let mut words = vec![0; ELEMENTS / 32];
+    let mut turned = values.clone();
+    report("philox4x32", least(|| kernels::philox4x32([1, 2], [0; 4], black_box(&mut words))));
+    let flip = || {
+        black_box(kernels::flip_to(black_box(&values), &words, &mut turned));
+    };
+    report("flip_to", least(flip));
+    report("hadamard", least(|| kernels::hadamard(black_box(&mut turned))));
+    let sum = || {
+        black_box(kernels::sign_bits_and_sum(black_box(&values), &mut bits));
+    };
+    report("sign_bits_and_sum", least(sum));
+    report("signed_ones", least(|| kernels::signed_ones(black_box(&bits), &mut turned)));
+    report("add_flipped", least(|| kernels::add_flipped(&mut left, &turned, &words, small, 1.0)));
     report("f32_add", least(|| kernels::f32_add(black_box(&bytes), small, &mut left)));
     let largest = || {
         black_box(kernels::abs_max_bits(black_box(&values)));

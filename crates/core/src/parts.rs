@@ -19,6 +19,9 @@ pub const SCRATCH: usize = 2 * BLOCK;
 /// any number of threads.
 pub(crate) const PART: usize = 16 * BLOCK;
 
+/// The least length of a gradient that is unlikely to be in the caches: 16 MiB.
+pub(crate) const LARGE: usize = 1 << 22;
+
 /// The fewest elements of a tensor that threads divide; fewer with the feature `testing`. Starting
 /// and ending another thread takes 50 to 130 µs; in that time one thread compresses up to half a
 /// million elements.

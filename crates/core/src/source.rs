@@ -252,6 +252,23 @@ impl<'a> Source<'a> {
         look(block)
     }
 
+    /// [`peek`](Self::peek) for long work on a block. The closure also gets elements that it should
+    /// prefetch, some at a time: the processor cannot wait for a whole block of them at once.
+    pub(crate) fn peek_long<R>(
+        &mut self,
+        start: usize,
+        len: usize,
+        look: impl FnOnce(&[f32], &[f32]) -> R,
+    ) -> R {
+        let Self { own, others, scratch, gathered, checked, .. } = self;
+        let lane = others.iter().rev().find(|lane| lane.first <= start).unwrap_or(own);
+        let block = lane.peek(start, &mut scratch[..len]);
+        if !*checked {
+            gathered.add(block);
+        }
+        look(block, lane.ahead(start, len))
+    }
+
     /// [`peek`](Self::peek) at elements again, without another check.
     pub(crate) fn peek_again<R>(
         &mut self,

@@ -17,7 +17,7 @@ kernel! {
     /// If the length is not a power of two.
     pub fn hadamard / plain_hadamard(simd, values: &mut [f32]) {
         check_length(values);
-        transform(simd, values, &[], &[]);
+        transform(simd, values);
     }
 }
 
@@ -30,7 +30,8 @@ kernel! {
     pub fn rotate / plain_rotate(simd, values: &mut [f32], words: &[u32]) {
         check_length(values);
         check_words(values, words);
-        transform(simd, values, words, &[]);
+        flip_signs(simd, values, words);
+        transform(simd, values);
     }
 }
 
@@ -42,19 +43,20 @@ kernel! {
     pub fn rotate_back / plain_rotate_back(simd, values: &mut [f32], words: &[u32]) {
         check_length(values);
         check_words(values, words);
-        transform(simd, values, &[], words);
+        transform(simd, values);
+        flip_signs(simd, values, words);
     }
 }
 
-fn check_length(values: &[f32]) {
+pub(super) fn check_length(values: &[f32]) {
     assert!(values.len().is_power_of_two(), "the length {} is not a power of two", values.len());
 }
 
-fn check_words(values: &[f32], words: &[u32]) {
+pub(super) fn check_words(values: &[f32], words: &[u32]) {
     assert!(words.len() >= values.len().div_ceil(32), "a word for 32 elements");
 }
 
-fn plain_hadamard(values: &mut [f32]) {
+pub(super) fn plain_hadamard(values: &mut [f32]) {
     let mut half = 1;
     while half < values.len() {
         for pair in values.chunks_exact_mut(2 * half) {
@@ -79,7 +81,7 @@ fn plain_rotate_back(values: &mut [f32], words: &[u32]) {
     plain_flip_signs(values, words);
 }
 
-fn plain_flip_signs(values: &mut [f32], words: &[u32]) {
+pub(super) fn plain_flip_signs(values: &mut [f32], words: &[u32]) {
     for (values, word) in values.chunks_mut(32).zip(words) {
         for (at, value) in (0u32..).zip(values) {
             *value = f32::from_bits(value.to_bits() ^ (word >> at & 1) << 31);
@@ -87,111 +89,82 @@ fn plain_flip_signs(values: &mut [f32], words: &[u32]) {
     }
 }
 
-/// Flips signs by the words `before`, transforms, and flips by `after`. No words flip none.
-#[inline(always)]
-fn transform<S: Simd>(simd: S, values: &mut [f32], before: &[u32], after: &[u32]) {
-    if values.len() < S::f32s::LEN {
-        plain_flip_signs(values, before);
-        plain_hadamard(values);
-        plain_flip_signs(values, after);
-    } else if S::f32s::LEN > 4 {
-        passes(simd, values, before, after);
-    } else {
-        // With registers of four elements a pass that flips, too, is slower than one more pass.
-        flip_signs(simd, values, before);
-        passes(simd, values, &[], &[]);
-        flip_signs(simd, values, after);
-    }
-}
-
-/// The flips alone.
+/// Flips the sign of element i if bit i mod 32 of word i / 32 is 1.
 #[inline(always)]
 fn flip_signs<S: Simd>(simd: S, values: &mut [f32], words: &[u32]) {
     let (groups, rest) = values.as_chunks_mut::<32>();
     for (group, &word) in groups.iter_mut().zip(words) {
         for (at, lanes) in group.chunks_exact_mut(S::f32s::LEN).enumerate() {
             let x = S::f32s::from_slice(simd, lanes);
-            flipped(simd, x, &[word], at * S::f32s::LEN).store_slice(lanes);
+            flipped(simd, x, word, at * S::f32s::LEN).store_slice(lanes);
         }
     }
     // A power of two leaves a rest only if it is below 32.
     plain_flip_signs(rest, words);
 }
 
-/// The transform in as few passes as the registers allow: two for 4096 elements with AVX-512. The
-/// first pass flips signs by the words `before`, the last by the words `after`.
+/// The transform in as few passes as the registers allow: two for 4096 elements with AVX-512.
 #[inline(always)]
-fn passes<S: Simd>(simd: S, values: &mut [f32], before: &[u32], after: &[u32]) {
+fn transform<S: Simd>(simd: S, values: &mut [f32]) {
+    if values.len() < S::f32s::LEN {
+        return plain_hadamard(values);
+    }
     // Of the registers, sixteen or 32, half hold elements.
     let most = if S::f32s::LEN == 16 || cfg!(target_arch = "aarch64") { 16 } else { 8 };
     let len = values.len();
     match len / S::f32s::LEN {
-        1 => return blocks::<S, 1>(simd, values, before, after),
-        2 => return blocks::<S, 2>(simd, values, before, after),
-        4 => return blocks::<S, 4>(simd, values, before, after),
-        8 => return blocks::<S, 8>(simd, values, before, after),
-        16 if most == 16 => return blocks::<S, 16>(simd, values, before, after),
-        _ if most == 16 => blocks::<S, 16>(simd, values, before, &[]),
-        _ => blocks::<S, 8>(simd, values, before, &[]),
+        1 => return blocks::<S, 1>(simd, values),
+        2 => return blocks::<S, 2>(simd, values),
+        4 => return blocks::<S, 4>(simd, values),
+        8 => return blocks::<S, 8>(simd, values),
+        16 if most == 16 => return blocks::<S, 16>(simd, values),
+        _ if most == 16 => blocks::<S, 16>(simd, values),
+        _ => blocks::<S, 8>(simd, values),
     }
     // Two passes apart from the loop, because there the compiler knows the distances.
     let apart = most * S::f32s::LEN;
-    let mut done = pass(simd, values, most, apart, after);
+    let mut done = pass(simd, values, most, apart);
     if done < len {
-        done = pass(simd, values, most, most * apart, after);
+        done = pass(simd, values, most, most * apart);
     }
     while done < len {
-        done = pass(simd, values, most, done, after);
+        done = pass(simd, values, most, done);
     }
 }
 
 /// Combines elements at the distance `apart` and at multiples of it, with at most `most` registers.
 /// Returns the length of the blocks that are then transformed.
 #[inline(always)]
-fn pass<S: Simd>(simd: S, values: &mut [f32], most: usize, apart: usize, after: &[u32]) -> usize {
+fn pass<S: Simd>(simd: S, values: &mut [f32], most: usize, apart: usize) -> usize {
     let registers = most.min(values.len() / apart);
-    let after = if registers * apart == values.len() { after } else { &[] };
     match registers {
-        2 => across::<S, 2>(simd, values, apart, after),
-        4 => across::<S, 4>(simd, values, apart, after),
-        16 if most == 16 => across::<S, 16>(simd, values, apart, after),
-        _ => across::<S, 8>(simd, values, apart, after),
+        2 => across::<S, 2>(simd, values, apart),
+        4 => across::<S, 4>(simd, values, apart),
+        16 if most == 16 => across::<S, 16>(simd, values, apart),
+        _ => across::<S, 8>(simd, values, apart),
     }
     registers * apart
 }
 
 /// Transforms each block of `REGISTERS` registers.
 #[inline(always)]
-fn blocks<S: Simd, const REGISTERS: usize>(
-    simd: S,
-    values: &mut [f32],
-    before: &[u32],
-    after: &[u32],
-) {
+fn blocks<S: Simd, const REGISTERS: usize>(simd: S, values: &mut [f32]) {
     let mut x = [S::f32s::splat(simd, 0.0); REGISTERS];
-    let mut first = 0;
     for block in values.chunks_exact_mut(REGISTERS * S::f32s::LEN) {
-        for (at, (x, lanes)) in x.iter_mut().zip(block.chunks_exact(S::f32s::LEN)).enumerate() {
-            let lanes = S::f32s::from_slice(simd, lanes);
-            *x = within(simd, flipped(simd, lanes, before, first + at * S::f32s::LEN));
+        for (x, lanes) in x.iter_mut().zip(block.chunks_exact(S::f32s::LEN)) {
+            *x = within(simd, S::f32s::from_slice(simd, lanes));
         }
         butterflies::<S>(&mut x);
-        for (at, (x, lanes)) in x.iter().zip(block.chunks_exact_mut(S::f32s::LEN)).enumerate() {
-            flipped(simd, *x, after, first + at * S::f32s::LEN).store_slice(lanes);
+        for (x, lanes) in x.iter().zip(block.chunks_exact_mut(S::f32s::LEN)) {
+            x.store_slice(lanes);
         }
-        first += REGISTERS * S::f32s::LEN;
     }
 }
 
 /// Combines elements at the distance `apart`, a multiple of a register's length, and at multiples
-/// of it up to half of `REGISTERS` times. Words `after` are for a single block.
+/// of it up to half of `REGISTERS` times.
 #[inline(always)]
-fn across<S: Simd, const REGISTERS: usize>(
-    simd: S,
-    values: &mut [f32],
-    apart: usize,
-    after: &[u32],
-) {
+fn across<S: Simd, const REGISTERS: usize>(simd: S, values: &mut [f32], apart: usize) {
     let mut x = [S::f32s::splat(simd, 0.0); REGISTERS];
     for block in values.chunks_exact_mut(REGISTERS * apart) {
         for column in (0..apart / S::f32s::LEN).map(|column| column * S::f32s::LEN) {
@@ -202,20 +175,28 @@ fn across<S: Simd, const REGISTERS: usize>(
             butterflies::<S>(&mut x);
             for (at, x) in x.iter().enumerate() {
                 let lanes = &mut block[at * apart + column..][..S::f32s::LEN];
-                flipped(simd, *x, after, at * apart + column).store_slice(lanes);
+                x.store_slice(lanes);
             }
         }
     }
 }
 
-/// The elements from index `start` on; flips the sign of element i if bit i mod 32 of word i / 32
-/// is 1. No words flip none.
+/// Flips the sign of lane i if bit `first` + i of the word is 1.
 #[inline(always)]
-fn flipped<S: Simd>(simd: S, x: S::f32s, words: &[u32], start: usize) -> S::f32s {
-    let Some(word) = words.get(start / 32) else { return x };
-    let [positive, negative] = [0, 1 << 31].map(|bits| S::u32s::splat(simd, bits));
-    let flips = S::mask32s::from_bitmask(simd, u64::from(word >> (start % 32)));
-    (x.bitcast::<S::u32s>() ^ flips.select(negative, positive)).bitcast()
+pub(super) fn flipped<S: Simd>(simd: S, x: S::f32s, word: u32, first: usize) -> S::f32s {
+    (x.bitcast::<S::u32s>() ^ sign_bits_of(simd, word, first)).bitcast()
+}
+
+/// In lane i the sign bit of a float, set if bit `first` + i of the word is 1.
+#[inline(always)]
+pub(super) fn sign_bits_of<S: Simd>(simd: S, word: u32, first: usize) -> S::u32s {
+    if cfg!(target_arch = "x86_64") && S::f32s::LEN == 4 {
+        // SSE2 cannot shift each lane by another number.
+        let set = S::mask32s::from_bitmask(simd, u64::from(word >> first));
+        return set.select(S::u32s::splat(simd, 1 << 31), S::u32s::splat(simd, 0));
+    }
+    let shifts = S::u32s::from_fn(simd, |lane| 31u32.saturating_sub((first + lane) as u32));
+    (S::u32s::splat(simd, word) << shifts) & (1 << 31)
 }
 
 /// The transform of the elements of a register.

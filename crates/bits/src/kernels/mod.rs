@@ -49,6 +49,7 @@ mod product;
 mod reduce;
 #[allow(unsafe_code)]
 mod room;
+mod rotation;
 mod runs;
 #[cfg(test)]
 mod samples;
@@ -109,6 +110,7 @@ pub use product::add_product;
 pub use reduce::{SignSums, abs_max_bits, abs_max_of_sum, inner_product, max_byte, moments};
 pub use reduce::{has_byte, max_symbol, occurrences, sum_of_squares, sums_by_sign};
 pub use room::Room;
+pub use rotation::{add_flipped, flip_to, sign_bits_and_sum, signed_ones};
 pub use runs::{RUN, Runs, add_runs, read_runs};
 pub use separate::{put_back, separate};
 pub use sign::{sign_add, sign_bits, sign_residual, signs};

@@ -29,7 +29,7 @@ kernel! {
 ///
 /// Whole bytes are written at once, which is faster than joining them in a word.
 #[inline(always)]
-fn pack(bytes: &mut [u8; 8], len: usize, mut bits: impl FnMut(usize) -> u64) {
+pub(super) fn pack(bytes: &mut [u8; 8], len: usize, mut bits: impl FnMut(usize) -> u64) {
     let size = len.div_ceil(8);
     for (at, bytes) in bytes.chunks_exact_mut(size).enumerate() {
         let mut all = 0;

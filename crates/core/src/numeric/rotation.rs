@@ -62,10 +62,37 @@ impl Signs {
         kernels::rotate(piece, &self.0);
     }
 
+    /// Writes H·D·x, with zeros after the elements of a piece with padding. Returns the sum of the
+    /// squares of x, in single precision. Prefetches `ahead`.
+    pub(crate) fn rotate_to(&self, x: &[f32], ahead: &[f32], rotated: &mut [f32]) -> f64 {
+        let (elements, padding) = rotated.split_at_mut(x.len());
+        let [first, second, third] = thirds(ahead);
+        kernels::prefetch(first);
+        let square = kernels::flip_to(x, &self.0, elements);
+        padding.fill(0.0);
+        kernels::prefetch(second);
+        kernels::hadamard(rotated);
+        kernels::prefetch(third);
+        square
+    }
+
+    /// Adds `weight` times the finite numbers scale·D·y, with y = H·q and as many elements as
+    /// `out`.
+    pub(crate) fn add_turned(&self, y: &[f32], [scale, weight]: [f32; 2], out: &mut [f32]) {
+        kernels::add_flipped(out, y, &self.0, scale, weight);
+    }
+
     /// Replaces y by D·H·y, which is the rotation back times the piece's size.
     pub(crate) fn rotate_back(&self, piece: &mut [f32]) {
         kernels::rotate_back(piece, &self.0);
     }
+}
+
+/// Three parts of elements to be prefetched.
+pub(crate) fn thirds(ahead: &[f32]) -> [&[f32]; 3] {
+    let (first, rest) = ahead.split_at(ahead.len() / 3);
+    let (second, third) = rest.split_at(rest.len() / 2);
+    [first, second, third]
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use gradwire_bits::kernels;
 
 use super::latest::{Latest, split_off, sum_to};
 use crate::Floats;
-use crate::parts::BLOCK;
+use crate::parts::{BLOCK, LARGE};
 
 /// The weights of a plain residual m: keep `m ← c − decoded(message)`, and compress `c = β·m + γ·g`
 /// instead of the gradient `g`.
@@ -20,9 +20,6 @@ impl Residual {
     /// The usual residual, β = γ = 1.
     pub const PLAIN: Self = Self { beta: 1.0, gamma: 1.0 };
 }
-
-/// The least length of a gradient that is unlikely to be in the caches: 16 MiB.
-const LARGE: usize = 1 << 22;
 
 /// The elements of a tensor from index `first` on. Indices count in the whole tensor.
 pub(super) struct Slice<'a> {
@@ -49,17 +46,23 @@ impl<'a> Slice<'a> {
         self.latest.gradient.block(start - self.first, scratch)
     }
 
-    /// Prefetches the gradient a block ahead of the `len` elements from index `start` on.
-    ///
-    /// Not if the caches may already hold the gradient: then the hints only take time. Not if there
-    /// is a residual: the next blocks of both would push the current block out of the first-level
-    /// cache.
+    /// Prefetches the gradient [ahead](Self::ahead).
     pub(super) fn prefetch_after(&self, start: usize, len: usize) {
-        let Floats::F32(gradient) = self.latest.gradient else { return };
-        if self.large && self.feedback.is_none() {
-            let ahead = (start - self.first + BLOCK).min(gradient.len());
-            kernels::prefetch(&gradient[ahead..(ahead + len).min(gradient.len())]);
+        kernels::prefetch(self.ahead(start, len));
+    }
+
+    /// The gradient a block ahead of the `len` elements from index `start` on, to be prefetched.
+    ///
+    /// Nothing if the caches may already hold the gradient: then the hints only take time. Nothing
+    /// if there is a residual: the next blocks of both would push the current block out of the
+    /// first-level cache.
+    pub(super) fn ahead(&self, start: usize, len: usize) -> &[f32] {
+        let Floats::F32(gradient) = self.latest.gradient else { return &[] };
+        if !self.large || self.feedback.is_some() {
+            return &[];
         }
+        let ahead = (start - self.first + BLOCK).min(gradient.len());
+        &gradient[ahead..(ahead + len).min(gradient.len())]
     }
 
     /// The sum of gradient, or velocity, and residual from index `start` on, as many elements as

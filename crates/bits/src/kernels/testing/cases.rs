@@ -44,6 +44,7 @@ pub fn kernels() -> impl Iterator<Item = Case> {
         crate::kernels::prefetch::cases::CASES,
         crate::kernels::product::cases::CASES,
         crate::kernels::reduce::cases::CASES,
+        crate::kernels::rotation::cases::CASES,
         crate::kernels::runs::cases::CASES,
         crate::kernels::separate::cases::CASES,
         crate::kernels::sign::cases::CASES,

@@ -4,7 +4,7 @@
 //! signs D, which the receiver draws, too. The elements of y are close to normally distributed with
 //! the deviation ‖x‖, so y / ‖x‖ is rounded to the nearest level of the [Lloyd–Max
 //! quantizer](crate::numeric::lloyd_max) of a normal distribution. The block decodes to a·D·H·q
-//! with these levels q.
+//! with these levels q. With one bit the levels are ±1, so H·q consists of whole numbers.
 //!
 //! - **Scale**: without error feedback a = ‖x‖² / ⟨q, y⟩, which makes the decoded block's component
 //!   along x right. Its squared error is 0.571, 0.133, 0.0358 and 0.00959 of ‖x‖² with 1 to 4 bits.
@@ -29,16 +29,15 @@
 //!   elements 1 and 0.5 among zeros decode to 1.25 and 0. The errors of elements in one message
 //!   depend on each other; the errors of different ranks or steps do not.
 //! - **Error feedback**: off.
-//! - **Limits**: a tensor whose largest element is below about 3·10⁻³⁹, and a block whose norm is
-//!   below this fraction of the largest element, are sent as zero. With error feedback the scale is
-//!   lower if an element's residual would overflow.
+//! - **Limits**: a block whose scale is below 1.2·10⁻³⁸ is sent as zero. With error feedback the
+//!   scale is lower if an element's residual would overflow.
 //! - **Deviations**: the paper rotates the whole tensor; here blocks stay in the cache, each with
 //!   its own scale (0.008 bits per element). A fraction of a bit is a fixed share of the elements;
 //!   the paper draws them.
-//! - **Cost**: 4 bytes per element for the maximum, 4 to quantize (with error feedback 8 and 12),
-//!   and 4 to write and read the levels with `code=huffman` or a fraction of a bit; 12 additions
-//!   per rotation: one rotation to encode (two with error feedback), one to decode; 2^(b−1) − 1
-//!   comparisons. Below one bit only k elements are rotated, with a cache miss each.
+//! - **Cost**: 4 bytes per element (with error feedback 20, in two passes), and 4 to write and read
+//!   the levels with `code=huffman` or a fraction of a bit; 12 additions per rotation: one rotation
+//!   to encode (two with error feedback), one to decode; 2^(b−1) − 1 comparisons. Below one bit
+//!   only k elements are rotated, with a cache miss each, after a pass that checks all.
 //!
 //! References: Vargaftik et al.: "DRIVE: One-bit Distributed Mean Estimation", NeurIPS 2021; "EDEN:
 //! Communication-Efficient and Robust Distributed Mean Estimation for Federated Learning", ICML
@@ -55,18 +54,18 @@ use std::ops::Range;
 
 use gradwire_bits::DecodeError;
 
-use self::piece::{add_piece, encode_piece};
+use self::piece::{Block, add_piece, add_signs, encode_piece, encode_signs};
 use self::quantizer::Quantizer;
 use crate::device::dense::{DenseForm, Direction, copy};
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::rotation::{Signs, pieces, pieces_of};
 use crate::parameters::{Parameters, either, real};
-use crate::parts::cut_mut;
+use crate::parts::{LARGE, cut_mut};
 use crate::wire::symbols::{Alphabet, View};
 use crate::wire::{fields, levels};
 use crate::{
     BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Guarantee, Helpers,
-    Properties, Workspace,
+    Properties, Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -134,6 +133,9 @@ impl Eden {
     }
 
     fn quantizers(&self) -> [Option<Quantizer>; 2] {
+        if self.bits == 1.0 {
+            return [None, Some(Quantizer::of_signs())];
+        }
         let [upper, lower] = self.widths();
         let upper = if self.bits.fract() > 0.0 { Quantizer::new(upper) } else { None };
         [upper, Quantizer::new(lower)]
@@ -169,6 +171,16 @@ impl Eden {
         self.bits.fract() == 0.0 && !self.huffman
     }
 
+    /// Whether they are signs, a bit each.
+    fn has_signs(&self) -> bool {
+        self.bits == 1.0 && !self.huffman
+    }
+
+    /// Encodes every element, with at least one bit.
+    fn encode_all(&self, args: EncodeArgs<'_, '_>) {
+        if self.has_whole_pieces() { self.encode_pieces(args) } else { self.encode_lists(args) }
+    }
+
     /// Encodes every element, if the levels of each piece are whole bytes.
     fn encode_pieces(&self, args: EncodeArgs<'_, '_>) {
         let EncodeArgs { source, context, workspace, message } = args;
@@ -188,6 +200,13 @@ impl Eden {
             let mut symbols = [0; BLOCK];
             for (piece, scale) in pieces_of(part).zip(scales) {
                 let signs = Signs::draw(&context.rng(0), piece);
+                if self.has_signs() {
+                    let start = message.len();
+                    message.resize(start + piece.size.div_ceil(8), 0);
+                    let found = encode_signs(piece, &signs, source, &mut message[start..], own);
+                    *scale = found.to_le_bytes();
+                    continue;
+                }
                 let symbols = &mut symbols[..piece.size];
                 let levels = [&mut [][..], &mut *symbols];
                 let found = encode_piece(piece, &signs, &quantizers, source, levels, own);
@@ -199,8 +218,8 @@ impl Eden {
         workspace.own::<LevelBuffers>().scales = scales;
     }
 
-    /// Encodes every element, with at least one bit.
-    fn encode_all(&self, args: EncodeArgs<'_, '_>) {
+    /// Encodes every element, if levels are coded or of two widths.
+    fn encode_lists(&self, args: EncodeArgs<'_, '_>) {
         let EncodeArgs { source, context, workspace, message } = args;
         let quantizers = self.quantizers();
         let (number, totals) = self.totals(source.len());
@@ -259,9 +278,40 @@ impl Eden {
         Ok((symbols.each_ref().map(|symbols| View::List(symbols)), helpers))
     }
 
-    /// Decodes the output of [`encode_all`](Self::encode_all) or
-    /// [`encode_pieces`](Self::encode_pieces).
+    /// Decodes a message of [signs](Self::has_signs).
+    fn decode_signs(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, context, weight, workspace, out } = args;
+        let (number, [_, total]) = self.totals(out.len());
+        let mut scales = levels::take_steps(&mut message, number, 1.0)?;
+        let mut bits = fields::take(&mut message, total.div_ceil(8))?;
+        fields::expect_len(message, 0)?;
+        if !total.is_multiple_of(8) && bits.last().is_some_and(|last| last >> (total % 8) != 0) {
+            return Err(DecodeError::Corrupt("padding bits are not zero"));
+        }
+        let (parts, large) = (workspace.helpers.parts(out.len(), 1), out.len() >= LARGE);
+        let jobs = parts.places().zip(out.chunks_mut(parts.len())).map(|(part, out)| {
+            let (number, [_, count]) = self.totals(part.len());
+            (part, cut(&mut scales, number), cut(&mut bits, count.div_ceil(8)), out)
+        });
+        workspace.helpers.share(jobs, |(part, scales, mut bits, mut rest)| {
+            let mut turned = Block::default();
+            for (piece, scale) in pieces_of(part).zip(scales) {
+                let signs = Signs::draw(&context.rng(0), piece);
+                let bits = cut(&mut bits, piece.size.div_ceil(8));
+                let out = cut_mut(&mut rest, piece.len);
+                let factors = [f32::from_le_bytes(*scale), weight];
+                let ahead = if large { &rest[..rest.len().min(BLOCK)] } else { &[] };
+                add_signs(&signs, bits, factors, &mut turned.0[..piece.size], out, ahead);
+            }
+        });
+        Ok(())
+    }
+
+    /// Decodes the output of [`encode_all`](Self::encode_all).
     fn decode_all(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        if self.has_signs() {
+            return self.decode_signs(args);
+        }
         let DecodeArgs { mut message, context, weight, workspace, out } = args;
         let (number, totals) = self.totals(out.len());
         let mut scales = levels::take_steps(&mut message, number, 1.0)?;
@@ -310,10 +360,6 @@ impl Compressor for Eden {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         match self.sample() {
             Some(sample) => sample.encode(args),
-            None if self.has_whole_pieces() => {
-                self.encode_pieces(args);
-                Coverage::All
-            }
             None => {
                 self.encode_all(args);
                 Coverage::All
@@ -326,6 +372,11 @@ impl Compressor for Eden {
             Some(sample) => sample.decode_add(args),
             None => self.decode_all(args),
         }
+    }
+
+    fn statistics(&self, _: usize) -> Statistics {
+        // A sample leaves out elements, which must be checked, too.
+        if self.sample().is_some() { Statistics::Largest } else { Statistics::None }
     }
 
     fn max_len(&self, elements: usize) -> usize {

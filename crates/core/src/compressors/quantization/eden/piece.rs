@@ -1,16 +1,45 @@
 //! A piece of the tensor: rotated, rounded and scaled.
 
+use std::ops::Range;
+
 use gradwire_bits::kernels;
 
 use super::quantizer::Quantizer;
 use crate::numeric::matrix;
-use crate::numeric::rotation::{RotationPiece, Signs};
+use crate::numeric::rotation::{RotationPiece, Signs, thirds};
 use crate::wire::levels;
 use crate::{BLOCK, Source, Workspace};
 
-/// The rotated elements of a piece.
+/// Squared norms for which no square and no rotated element overflows or loses digits.
+const ORDINARY: Range<f64> = 1e-27..1e27;
+
+/// A piece in work. Aligned, because a vector that crosses two lines of the cache takes twice the
+/// time.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Block(pub(super) [f32; BLOCK]);
+
+impl Default for Block {
+    fn default() -> Self {
+        Self([0.0; BLOCK])
+    }
+}
+
+/// The rotated elements of a piece, and its levels, rotated back.
 #[derive(Debug, Default)]
-struct Rotated(Vec<f32>);
+struct Blocks {
+    rotated: Block,
+    turned: Block,
+}
+
+/// What a piece's scale depends on besides its levels.
+#[derive(Debug, Clone, Copy)]
+struct Norm {
+    /// The sum of the squares of the elements over the unit.
+    square: f64,
+    /// A power of two by which the elements were divided.
+    unit: f32,
+}
 
 /// Quantizes a piece, and returns its scale.
 pub(super) fn encode_piece(
@@ -21,22 +50,11 @@ pub(super) fn encode_piece(
     symbols: [&mut [u16]; 2],
     workspace: &mut Workspace,
 ) -> f32 {
-    let RotationPiece { start, len, size } = piece;
-    let (largest, inverse) = levels::invertible(source.abs_max());
-    let Workspace { block: decoded, own, .. } = workspace;
-    let Rotated(rotated) = own.get();
-    rotated.resize(size, 0.0);
-    let (elements, padding) = rotated.split_at_mut(len);
-    source.peek(start, len, |x| kernels::copy(x, elements));
-    kernels::scale(elements, inverse);
-    padding.fill(0.0);
-    let square = kernels::sum_of_squares(rotated);
-    let (norm, over_norm) = levels::invertible(square.sqrt() as f32);
-    let largest = if norm == 0.0 { 0.0 } else { largest };
-    signs.rotate(rotated);
-
-    decoded.clear();
-    decoded.resize(size, 0.0);
+    let Blocks { rotated, turned } = workspace.own();
+    let (rotated, decoded) = (&mut rotated.0[..piece.size], &mut turned.0[..piece.size]);
+    let norm = rotate(piece, signs, source, rotated);
+    let (_, over_norm) = levels::invertible(norm.square.sqrt() as f32);
+    decoded.fill(0.0);
     let mut first = 0;
     for (quantizer, symbols) in quantizers.iter().zip(symbols) {
         let part = first..first + symbols.len();
@@ -47,15 +65,89 @@ pub(super) fn encode_piece(
     }
     let along = kernels::inner_product(decoded, rotated);
     if !source.keeps_residual() {
-        return enlarged(square / along, largest);
+        return norm.enlarged(norm.square / along);
     }
-    let least = along / (size as f64 * kernels::sum_of_squares(decoded));
-    signs.rotate_back(decoded);
-    // The residual of an element is finite, too.
-    let room = (f32::MAX - source.abs_max()) / matrix::abs_max(decoded);
-    let scale = enlarged(least, largest).min(room);
-    source.take(start, len, |x| kernels::add_limited(x, decoded, scale, -1.0));
+    let least = along / (piece.size as f64 * kernels::sum_of_squares(decoded));
+    kernels::hadamard(decoded);
+    take_error(piece, signs, norm.enlarged(least), source, decoded)
+}
+
+/// Writes the signs of a rotated piece, and returns its scale: [`encode_piece`] for levels of 1 and
+/// −1.
+pub(super) fn encode_signs(
+    piece: RotationPiece,
+    signs: &Signs,
+    source: &mut Source<'_>,
+    bits: &mut [u8],
+    workspace: &mut Workspace,
+) -> f32 {
+    let rotated = &mut workspace.own::<Blocks>().rotated.0[..piece.size];
+    let norm = rotate(piece, signs, source, rotated);
+    let along = kernels::sign_bits_and_sum(rotated, bits);
+    if !source.keeps_residual() {
+        return norm.enlarged(norm.square / along);
+    }
+    let least = along / (piece.size * piece.size) as f64;
+    turn_signs(bits, &[], rotated);
+    take_error(piece, signs, norm.enlarged(least), source, rotated)
+}
+
+/// Writes H·s for the signs s of a message. Prefetches `ahead`.
+fn turn_signs(bits: &[u8], ahead: &[f32], turned: &mut [f32]) {
+    let [first, second, third] = thirds(ahead);
+    kernels::prefetch(first);
+    kernels::signed_ones(bits, turned);
+    kernels::prefetch(second);
+    kernels::hadamard(turned);
+    kernels::prefetch(third);
+}
+
+/// Takes a piece, leaves its error, and returns its scale: the one that leaves the least error, but
+/// no residual that overflows.
+fn take_error(
+    piece: RotationPiece,
+    signs: &Signs,
+    least: f32,
+    source: &mut Source<'_>,
+    turned: &[f32],
+) -> f32 {
+    let room = (f32::MAX - source.abs_max()) / matrix::abs_max(turned);
+    let scale = least.min(room);
+    source.take(piece.start, piece.len, |x| signs.add_turned(turned, [scale, -1.0], x));
     scale
+}
+
+/// Writes the rotated piece over the unit of its norm.
+fn rotate(
+    RotationPiece { start, len, .. }: RotationPiece,
+    signs: &Signs,
+    source: &mut Source<'_>,
+    rotated: &mut [f32],
+) -> Norm {
+    let square = source.peek_long(start, len, |x, ahead| signs.rotate_to(x, ahead, rotated));
+    if ORDINARY.contains(&square) {
+        return Norm { square, unit: 1.0 };
+    }
+    let mut scaled = [0.0; BLOCK];
+    let scaled = &mut scaled[..len];
+    source.peek_again(start, len, |x| scaled.copy_from_slice(x));
+    let unit = power_of_two(matrix::abs_max(scaled));
+    kernels::scale(scaled, 1.0 / unit);
+    Norm { square: signs.rotate_to(scaled, &[], rotated), unit }
+}
+
+/// The largest normal power of two up to a number, or the least one.
+fn power_of_two(number: f32) -> f32 {
+    f32::from_bits(number.to_bits() & 0x7f80_0000).max(f32::MIN_POSITIVE)
+}
+
+impl Norm {
+    /// A scale of the elements over the unit as a scale of the elements; 0 if all are 0, or if it
+    /// would be subnormal.
+    fn enlarged(self, scale: f64) -> f32 {
+        let scale = scale * f64::from(self.unit);
+        if scale >= f64::from(f32::MIN_POSITIVE) { scale.min(f32::MAX.into()) as f32 } else { 0.0 }
+    }
 }
 
 /// Adds a decoded piece.
@@ -67,9 +159,8 @@ pub(super) fn add_piece(
     (scale, weight): (f32, f32),
     out: &mut [f32],
 ) {
-    // No piece is larger.
-    let mut decoded = [0.0; BLOCK];
-    let decoded = &mut decoded[..piece.size];
+    let mut turned = Block::default();
+    let decoded = &mut turned.0[..piece.size];
     let mut first = 0;
     for (quantizer, symbols) in quantizers.iter().zip(symbols) {
         let part = first..first + symbols.len();
@@ -78,12 +169,19 @@ pub(super) fn add_piece(
             quantizer.add(symbols, &mut decoded[part]);
         }
     }
-    signs.rotate_back(decoded);
-    kernels::add_limited(out, &decoded[..piece.len], scale, weight);
+    kernels::hadamard(decoded);
+    signs.add_turned(decoded, [scale, weight], out);
 }
 
-/// The scale of a piece whose elements were divided by `largest`; 0 if all elements are 0.
-fn enlarged(scale: f64, largest: f32) -> f32 {
-    let scale = if scale.is_finite() { scale * f64::from(largest) } else { 0.0 };
-    scale.min(f64::from(f32::MAX)) as f32
+/// Adds a decoded piece of signs. Prefetches `ahead`.
+pub(super) fn add_signs(
+    signs: &Signs,
+    bits: &[u8],
+    [scale, weight]: [f32; 2],
+    turned: &mut [f32],
+    out: &mut [f32],
+    ahead: &[f32],
+) {
+    turn_signs(bits, ahead, turned);
+    signs.add_turned(turned, [scale, weight], out);
 }

@@ -21,6 +21,14 @@ impl Quantizer {
         Some(Self { limits, numbers, half })
     }
 
+    /// The levels 1 and −1, whose sums are exact. The scale of a message with one bit for every
+    /// element contains the level.
+    pub(super) fn of_signs() -> Self {
+        let mut numbers = [0.0; 256];
+        (numbers[0], numbers[1]) = (1.0, -1.0);
+        Self { limits: [0.0; 127], numbers, half: 1 }
+    }
+
     /// Writes the levels nearest to the values times `inverse`, and adds them to `decoded`.
     pub(super) fn quantize(
         &self,

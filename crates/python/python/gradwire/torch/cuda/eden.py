@@ -2,11 +2,13 @@
 
 A form is the scale of each piece as float32, then the levels of all pieces in 1, 2, 4 or 8 bits
 each; see ``gradwire::device``. A scale is a quotient of sums in float64, which the host adds in
-another order. So the last bit of a scale may differ from the host's, and a value at the limit of
-two levels may get the other level. Messages decode to the same bits as on the host.
+another order and in part in float32. So the last bits of a scale may differ from the host's, and a
+value at the limit of two levels may get the other level. Messages decode to the same bits as on the
+host.
 
 One program rotates a piece of up to 4096 elements, with additions in the order of
-``gradwire_bits::kernels::hadamard``.
+``gradwire_bits::kernels::hadamard``. Levels of one bit are ±1, so the sums of their rotation are
+whole numbers, exact in any order: tensor cores compute them.
 """
 
 from __future__ import annotations
@@ -125,21 +127,20 @@ def _encode(rows, keys, rank, step, source, limits, numbers, forms, BITS: tl.con
     mask, inside = place < length, place < size
     at = first + place
     value = corrected(source, tensor, at, mask)
-    unit, inverse = invertible(largest(source, tensor))
-    rotated = value * inverse
+    unit = _power_of_two(value)
+    rotated = value * tl.div_rn(1.0, unit)
     square = _inner_product(rotated, rotated)
-    norm, over_norm = invertible(tl.sqrt(square).to(tl.float32))
-    unit = tl.where(norm == 0.0, 0.0, unit)
+    _, over_norm = invertible(tl.sqrt(square).to(tl.float32))
     signs = _signs(tl.load(keys + tensor), rank, step, first)
     rotated = _hadamard(_flip(rotated, signs), size)
 
     symbols = _quantize(rotated, over_norm, limits, BITS)
     symbols = tl.where(inside, symbols, 0)
-    decoded = tl.where(inside, tl.load(numbers + symbols), 0.0)
+    decoded = _level(symbols, inside, numbers, BITS)
     along = _inner_product(decoded, rotated)
     if source.residual is not None:
         least = along / (size.to(tl.float64) * _inner_product(decoded, decoded))
-        decoded = _flip(_hadamard(decoded, size), signs)
+        decoded = _flip(_turned(decoded, size, BITS), signs)
         # The rest of an element is finite, too.
         room = tl.div_rn(LARGEST - largest(source, tensor), tl.max(tl.abs(decoded), 0))
         scale = tl.minimum(_enlarged(least, unit), room)
@@ -163,9 +164,10 @@ def _add(rows, keys, rank, step, numbers, forms, out, weight, WIDTH: tl.constexp
     for message in range(forms.messages):
         scale = tl.load(floats(form) + number)
         symbols = take(form + 4 * count, first + place, inside, WIDTH)
-        decoded = tl.where(inside, tl.load(numbers + symbols), 0.0)
+        # Only levels of one bit have symbols of one bit.
+        decoded = _turned(_level(symbols, inside, numbers, WIDTH), size, WIDTH)
         signs = _signs(tl.load(keys + tensor), rank + message, step, first)
-        decoded = _scaled(_flip(_hadamard(decoded, size), signs), scale)
+        decoded = _scaled(_flip(decoded, signs), scale)
         total += decoded * weight
         form += forms.stride
     store(out, tensor, first + place, mask, total)
@@ -184,10 +186,18 @@ def _inner_product(a, b):
 
 
 @triton.jit
+def _power_of_two(values):
+    """The largest normal power of two up to the largest absolute value, or the least one."""
+    exponent = tl.max(values.to(tl.int32, bitcast=True) & 0x7F800000, 0)
+    return tl.maximum(exponent, 0x00800000).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def _enlarged(scale, unit):
-    """The scale of a piece whose elements were divided by ``unit``; 0 if all elements are 0."""
-    scale = tl.where(tl.abs(scale) <= 1.7976931348623157e308, scale * unit.to(tl.float64), 0.0)
-    return tl.minimum(scale, LARGEST).to(tl.float32)
+    """The scale of a piece whose elements were divided by ``unit``; 0 if all elements are 0, or if
+    it would be subnormal."""
+    scale *= unit.to(tl.float64)
+    return tl.where(scale >= 1.1754943508222875e-38, tl.minimum(scale, LARGEST), 0.0).to(tl.float32)
 
 
 @triton.jit
@@ -207,6 +217,40 @@ def _signs(key, rank, step, first):
 @triton.jit
 def _flip(values, signs):
     return (values.to(tl.uint32, bitcast=True) ^ (signs.to(tl.uint32) << 31)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _level(symbols, inside, numbers, BITS: tl.constexpr):
+    """The levels of symbols, 0 for padding of the program's block."""
+    if BITS == 1:
+        levels = (1 - 2 * symbols).to(tl.float32)
+    else:
+        levels = tl.load(numbers + symbols)
+    return tl.where(inside, levels, 0.0)
+
+
+@triton.jit
+def _turned(levels, size, BITS: tl.constexpr):
+    """The transform of the first ``size`` levels, which are ±1 if ``BITS`` is 1; others are 0."""
+    return _whole_hadamard(levels, size) if BITS == 1 else _hadamard(levels, size)
+
+
+@triton.jit
+def _whole_hadamard(values, size):
+    """The Walsh–Hadamard transform of elements that are 1, −1 or 0: the product of both halves of
+    an index, 64 rows and 64 columns. Every sum is a whole number that float16 holds, or the result."""
+    at = tl.arange(0, 64)
+    # The parity of the bits that two indices have in common.
+    parity = at[:, None] & at[None, :]
+    parity ^= parity >> 4
+    parity ^= parity >> 2
+    parity ^= parity >> 1
+    signs = (1 - 2 * (parity & 1)).to(tl.float16)
+    last = tl.maximum(at[:, None], at[None, :])
+    of_columns = tl.where(last < size, signs, 0.0)
+    of_rows = tl.where(last < (size + 63) // 64, signs, 0.0)
+    values = tl.dot(tl.reshape(values, [64, 64]).to(tl.float16), of_columns.to(tl.float16))
+    return tl.reshape(tl.dot(of_rows.to(tl.float16), values.to(tl.float16)), [PIECE])
 
 
 @triton.jit
