@@ -1,11 +1,9 @@
 """Messages that stay on the device and travel by the process group, beside the exchange through the
 host. Kernels run under Triton's interpreter, and collectives over gloo."""
 
-import json
 import mmap
 import os
 import re
-import struct
 import sys
 import time
 from pathlib import Path
@@ -14,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch.distributed.algorithms.join import Join
-from torch.nn.parallel import DistributedDataParallel
 
 pytest.importorskip("triton", reason="PyTorch came without Triton")
 
@@ -31,43 +28,13 @@ from gradwire.torch.cuda._outcomes import Outcomes
 from gradwire.torch.cuda._packed import Coding, Layout, Packer, Sender, Unpacker
 from gradwire.torch.cuda._slices import cut_tensor
 from gradwire.torch.cuda.kernels import KERNELS, kernel_and_memory
-from models import exchange_bytes
+from transports import Given, Run, check, entries
 from world import outcomes, ranks
 
 # Every compressor whose messages have a fixed length there; parameters that use other kernels or
 # another memory.
 FIXED = [name for name in KERNELS if isinstance(kernel_and_memory(Config.of(name))[0], Dense)]
 SPECS = [*FIXED, "3lc:beta=0.5,gamma=0.25", "int8:momentum=0.9", "eden:bits=3,ef=on", "terngrad:clip=0,ef=on", "qsgd:s=7,bucket=100,norm=max"]
-
-
-class Given(torch.nn.Module):
-    """Parameters with given numbers of elements, whose gradients are given, too."""
-
-    def __init__(self, sizes, dtype=torch.float32):
-        super().__init__()
-        self.all = torch.nn.ParameterList([torch.zeros(size, 1, dtype=dtype) for size in sizes])
-
-    def forward(self, gradients):
-        return sum((parameter * gradient).sum() for parameter, gradient in zip(self.all, gradients))
-
-
-class Run:
-    """Steps of a model whose parameter i has the compressor ``specs[i]``."""
-
-    def __init__(self, rank, specs, sizes, dtype=torch.float32, compressor="none", ddp={}, **options):
-        self.rank, self.sizes, self.dtype = rank, sizes, dtype
-        # One megabyte holds all: many buckets would take many collectives.
-        self.model = DistributedDataParallel(Given(sizes, dtype), **ddp)
-        rules = {f"all.{at}": spec for at, spec in enumerate(specs)}
-        self.handle = gradwire.torch.register(self.model, compressor, rules=rules, seed=7, **options)
-
-    def step(self, step):
-        """The means of a step, as bits."""
-        generator = torch.Generator().manual_seed(100 * step + self.rank)
-        gradients = [torch.randn(size, 1, generator=generator).to(self.dtype) for size in self.sizes]
-        self.model.zero_grad()
-        self.model(gradients).backward()
-        return torch.cat([parameter.grad.float().flatten() for parameter in self.model.parameters()]).view(torch.int32)
 
 
 def compare(rank, size, specs, exchange, dtype=torch.float32, steps=2):
@@ -86,21 +53,6 @@ def compare(rank, size, specs, exchange, dtype=torch.float32, steps=2):
     stats = [run.handle.stats() for run in (host, device)]
     assert stats[0]["elements"] == stats[1]["elements"] == sum(sizes) and stats[1]["total_steps"] == steps + 1
     return device.handle.state_dict(), stats[1], str(device.handle.describe())
-
-
-def entries(state):
-    """The settings and arrays of a saved state, without empty arrays."""
-    data = exchange_bytes(state)
-    (length,) = struct.unpack("<Q", data[:8])
-    header, body = json.loads(data[8 : 8 + length]), data[8 + length :]
-    settings = header.pop("__metadata__")["gradwire"].splitlines()
-    found = {name: body[slice(*one["data_offsets"])] for name, one in header.items()}
-    return [one for one in settings if not one.startswith("checksum")], {name: values for name, values in found.items() if values}
-
-
-def check(specs, sizes, host, device, step):
-    for spec, expected, found in zip(specs, host.split(sizes), device.split(sizes)):
-        assert (expected == found).all(), (spec, step, int((expected != found).sum()))
 
 
 @pytest.mark.parametrize("size, steps", [(1, 1), (3, 2)])
@@ -243,7 +195,7 @@ def test_errors_are_raised_one_step_late_by_all_ranks_and_reported_by_one():
         outcomes.end(SimpleNamespace(found=lambda: found))
         outcomes.check(all_steps=False)
 
-    peers, bad = SimpleNamespace(traffic=Traffic()), Found(exchange=0, sender=3, place=1)
+    peers, bad = SimpleNamespace(traffic=Traffic(), kind="rank"), Found(exchange=0, sender=3, place=1)
     for skip in (True, False):
         run = Outcomes(peers, skip, "")
         for step, found in enumerate([None, bad]):
@@ -375,8 +327,8 @@ def chosen(transport, backend, spec="int8", exchange="all-gather"):
         patch.setattr("gradwire.torch.cuda._transport.DeviceTransport", lambda *arguments: on_device)
         patch.setattr("gradwire.torch.cuda._exchange.DeviceExchange", lambda *arguments: "messages through the host")
         request = _device.Request("auto", transport, group)
-        exchange = _device.of(request, reducer, [("w", parameter)], Options()).exchange
-        return "messages on the device" if exchange is on_device else exchange
+        place = _device.of(request, reducer, [("w", parameter)], Options())
+        return "messages on the device" if place.transport is on_device else place.exchange
 
 
 def test_messages_stay_on_a_gpu_by_default_if_nccl_sends_them():

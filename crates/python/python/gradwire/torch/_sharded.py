@@ -60,7 +60,7 @@ class Sharded(Handle):
         and it is possible. The group of the request is PyTorch's group of the ranks."""
         with self._closing():
             place = _device.of_shards(request, self._reducer, named, options)
-            self._on_device, self._compressed_on, self._through_host = place.exchange, place.compressed_on, place.transport
+            self._on_device, self._compressed_on, self._through_host = place.transport, place.compressed_on, place.through_host
         if self._on_device is not None:
             self._gradients = ThroughDevice(self._on_device)
 
@@ -75,7 +75,7 @@ class Sharded(Handle):
             self._release_parameters.atexit = False
             self._parameters = ThroughHost(reducer)
             place = _device.of_shards(request, reducer, on_devices, options)
-            self._gathers_on_device, self._parameters_through_host = place.exchange, place.transport
+            self._gathers_on_device, self._parameters_through_host = place.transport, place.through_host
         if self._gathers_on_device is not None:
             self._parameters = ThroughDevice(self._gathers_on_device)
         return reducer

@@ -23,74 +23,19 @@ from torch.futures import Future
 
 from ... import _core
 from .._staging import Scale, Stream, divided, future_of, unscaled, write
-from ._batch import Slot
-from ._collectives import Average, CollectiveError, Gather, Peers, Piece, Scatter
+from ._collectives import CollectiveError, Peers
 from ._kept import Kept, users_of
 from ._nonfinite import NonFinite
-from ._outcomes import Names, Outcomes
+from ._outcomes import Outcomes
 from ._packed import Coding
-from ._shards import GatherShards, ScatterShards, zeros_like
+from ._replicas import AllGather, ScatterReduce
+from ._shards import GatherShards, ScatterShards
 from ._slices import Shape, Slice, cut_rows, cut_tensor
-
-
-class _AllGather:
-    """Averages a bucket by an all-gather of messages."""
-
-    def __init__(self, transport: DeviceTransport, names: Sequence[str], specs: Dict[str, str]) -> None:
-        self._kept = transport.kept[0]
-        starts = transport.starts(names)
-        slots = [Slot(name, transport.shapes[name], start, self._kept.starts[name]) for name, start in zip(names, starts)]
-        self._average = Average(transport.coding, transport.peers, [Piece(specs[slot.name], 0, slot, slot) for slot in slots])
-        self.names: List[Names] = [lambda sender: self._average.names]
-        self.message_bytes = self._average.message_bytes
-
-    def pack(self, values: torch.Tensor, step: int) -> torch.Tensor:
-        return self._average.pack(values, self._kept.named(self._average.kept), step)
-
-    def place(self, bucket: torch.Tensor) -> torch.Tensor:
-        return bucket
-
-    def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
-        means = zeros_like(place)
-        self._average.add(messages, means, step, non_finite, exchange)
-        return means
-
-
-class _ScatterReduce:
-    """Averages each slice of a bucket at its owner, which then sends the mean to all."""
-
-    def __init__(self, transport: DeviceTransport, names: Sequence[str], specs: Dict[str, str]) -> None:
-        self._of_gradients, self._of_means = transport.kept
-        own_end, pieces = [0] * transport.peers.size, []
-        for name, start in zip(names, transport.starts(names)):
-            for one in transport.slices[name]:
-                whole = Slot(one.name, one.shape, start + one.start, self._of_gradients.starts[one.name])
-                own = Slot(one.name, one.shape, own_end[one.owner], self._of_means.starts.get(one.name, 0))
-                pieces.append(Piece(specs[name], one.owner, whole, own))
-                own_end[one.owner] += one.elements
-        coding, peers = transport.coding, transport.peers
-        self._scatter = Scatter(coding, peers, pieces, own_end[peers.rank])
-        self._gather = Gather(coding, peers, pieces, drawn_from=peers.size)
-        self.names: List[Names] = [lambda sender: self._scatter.names, self._gather.names]
-        self.message_bytes = self._scatter.message_bytes
-
-    def pack(self, values: torch.Tensor, step: int) -> torch.Tensor:
-        return self._scatter.pack(values, self._of_gradients.named(self._scatter.kept), step)
-
-    def place(self, bucket: torch.Tensor) -> torch.Tensor:
-        return bucket
-
-    def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
-        own = self._scatter.means(messages, step, non_finite, exchange)
-        packed = self._gather.pack(own, self._of_means.named(self._gather.kept), step)
-        means = zeros_like(place)
-        self._gather.add(packed, means, step, non_finite, exchange + 1)
-        return means
 
 
 # ``pack`` compresses the values of a bucket. ``results`` exchanges the messages, and returns
 # float32 values for ``place``, the part of the bucket that changes.
-_Bucket = Union[_AllGather, _ScatterReduce, ScatterShards, GatherShards]
+_Bucket = Union[AllGather, ScatterReduce, ScatterShards, GatherShards]
 
 # The number of buckets whose messages are kept at a time, so that one can be packed while the one
 # before it travels.
@@ -129,6 +74,7 @@ class DeviceTransport:
     ``skip``, such a step changes no residual. Without it, the end of the next step raises
     ``NonFiniteError``. By then the optimizer has used the NaN, so the parameters are NaN, and
     training continues from a checkpoint. ``transport="host"`` raises the error in the step itself.
+    Errors call a rank of the group ``peer``.
     """
 
     def __init__(
@@ -138,13 +84,14 @@ class DeviceTransport:
         values: Values,
         group: Any,
         seed: int,
+        peer: str = "rank",
     ) -> None:
         self.reducer, self.shapes = reducer, dict(tensors)
         self._device, narrow, self._skip = values
         device, skip = self._device, self._skip
         # All stages have the same.
         self._exchange = reducer.exchange_at(0)
-        self.peers = Peers(group, device, reducer.deadline)
+        self.peers = Peers(group, device, reducer.deadline, peer)
         self.coding = Coding(device, seed, self.peers.size)
         self._packing, self._sending = Stream(device, first=True), Stream(device, first=True)
         # The last messages, which the sending stream reads, and the events of their ends. So at
@@ -163,7 +110,7 @@ class DeviceTransport:
         self._sent: Dict[str, int] = {}
         self._step = -1
         self._non_finite = NonFinite(device)
-        self._outcomes = Outcomes(self.peers, skip, reducer.nonfinite_remedy, gathers=self._exchange == "gather-shards")
+        self._outcomes = Outcomes(self.peers, skip, reducer.nonfinite_remedy, self._exchange == "gather-shards")
 
     def _kept(self) -> List[Kept]:
         """The arrays of gradients and, if owners compress means, of means."""
@@ -189,8 +136,12 @@ class DeviceTransport:
 
     def average(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor, scale: Scale) -> Future:
         """Averages a bucket over ranks, in place and in the background. The future is one of the
-        device: streams that use its value wait for it."""
+        device: streams that use its value wait for it. An empty bucket is not exchanged."""
         future = future_of(self._device)
+        if not tensor.numel():
+            self.begin(step)
+            future.set_result(tensor)
+            return future
         with self._failing():
             turn = self._next(tensor_group, step, names, tensor)
             values = unscaled(tensor, scale, self._packing, self._sending)
@@ -214,9 +165,7 @@ class DeviceTransport:
     def _next(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor) -> _Turn:
         """The turn of the next bucket. A smaller number, of a gather that is repeated, belongs to
         the step in progress, and has its own random draws."""
-        self._outcomes.check_open()
-        if step > self._step:
-            self._begin(step)
+        self.begin(step)
         bucket = self._bucket(tensor_group, step, names)
         return _Turn(bucket, step, self._outcomes.add(bucket.names, tensor.numel(), bucket.message_bytes))
 
@@ -236,6 +185,21 @@ class DeviceTransport:
             self._non_finite.spoil(results)
             write(results, scale, place)
         self._blocks.append((messages, self._sending.record_event()))
+
+    def begin(self, step: int) -> None:
+        """Begins a step, unless it or a later one has begun. Raises ``ConfigError`` after a
+        failure."""
+        self._outcomes.check_open()
+        if step > self._step:
+            self._begin(step)
+
+    def note(self, found: torch.Tensor) -> None:
+        """Makes the step one with an element that is not finite if ``found`` is true, a truth value
+        that the current stream computes: for values that this exchange does not see. Later buckets
+        are NaN."""
+        self._sending.wait_current(found)
+        with self._sending.entered():
+            self._non_finite.note_elsewhere(found)
 
     def _begin(self, step: int) -> None:
         self._outcomes.begin(step)
@@ -271,9 +235,9 @@ class DeviceTransport:
 
     def _new_bucket(self, names: Sequence[str], specs: Dict[str, str]) -> _Bucket:
         if self._exchange == "all-gather":
-            return _AllGather(self, names, specs)
+            return AllGather(self, names, specs)
         if self._exchange == "scatter-reduce":
-            return _ScatterReduce(self, names, specs)
+            return ScatterReduce(self, names, specs)
         cut = [(specs[name], self.shapes[name], self.slices[name]) for name in names]
         if self._exchange == "reduce-scatter":
             return ScatterShards(self.coding, self.peers, cut, self.kept[0])
@@ -292,6 +256,11 @@ class DeviceTransport:
         with self._sending.entered():
             self._outcomes.end(self._non_finite.reading(self._sending))
         self._outcomes.check(all_steps=self._device.type == "cpu")
+
+    def check(self) -> None:
+        """Raises ``NonFiniteError`` if the values of a step were not finite, even of the last one.
+        Waits for the device. All ranks must call it."""
+        self._outcomes.check(all_steps=True)
 
     def plan(self, step: int) -> List[Tuple[str, int, str, float, int]]:
         """How tensors are sent, as ``Reducer.plan``. The expected length of a message is its fixed
@@ -345,7 +314,7 @@ class DeviceTransport:
     def save_all(self) -> List[bytes]:
         """The states of all ranks, which all must call at the same time; raises as
         ``end_step``."""
-        self._outcomes.check(all_steps=True)
+        self.check()
         with self._given():
             return self.reducer.save_all()
 
