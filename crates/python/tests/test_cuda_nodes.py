@@ -4,6 +4,7 @@ import os
 
 import pytest
 import torch
+from torch.distributed.algorithms.join import Join
 
 pytest.importorskip("triton", reason="PyTorch came without Triton")
 
@@ -129,6 +130,16 @@ def small(rank, size):
     for step in range(2):
         check(["int8"], [300], host.step(step), device.step(step), step)
     assert entries(host.handle.state_dict()) == entries(device.handle.state_dict())
+    # Gradients of two passes, and ranks with different numbers of batches, whose zeros must not
+    # vote.
+    runs = both(rank, ["int8" if spec == "signsgd" else spec for spec in SPECS])
+    for run in runs:
+        with run.model.no_sync():
+            run.step(0)
+        run.found = [run.backward(1).tolist()]
+        with Join([run.model]):
+            run.found += [run.step(step).tolist() for step in range(2, 3 + rank)]
+    assert runs[0].found == runs[1].found
     with pytest.raises(gradwire.ConfigError, match="the length of messages of 'topk.*transport='auto' sends them through the host"):
         both(rank, ["topk:ratio=0.1"], [2 * 4096])
     return device.handle.stats()["elements"]

@@ -37,12 +37,12 @@ FIXED = [name for name in KERNELS if isinstance(kernel_and_memory(Config.of(name
 SPECS = [*FIXED, "3lc:beta=0.5,gamma=0.25", "int8:momentum=0.9", "eden:bits=3,ef=on", "terngrad:clip=0,ef=on", "qsgd:s=7,bucket=100,norm=max"]
 
 
-def compare(rank, size, specs, exchange, dtype=torch.float32, steps=2):
+def compare(rank, size, specs, exchange, dtype=torch.float32, steps=2, **options):
     """Runs both transports side by side, then continues each with the other's state."""
     # In turn a tensor that is cut into slices with a rest, a small one, one of fewer elements than
     # ranks, and an empty one.
     sizes = [[size * 4096 + 5, 300, 1, 0][at % 4] for at in range(len(specs))]
-    host, device = (Run(rank, specs, sizes, dtype, exchange=exchange, transport=name) for name in ("host", "device"))
+    host, device = (Run(rank, specs, sizes, dtype, exchange=exchange, transport=name, **options) for name in ("host", "device"))
     for step in range(steps):
         check(specs, sizes, host.step(step), device.step(step), step)
     states = [run.handle.state_dict() for run in (host, device)]
@@ -69,8 +69,10 @@ def test_means_of_whole_messages_are_the_hosts():
 
 
 def halves(rank, size):
-    for exchange in ("scatter-reduce", "all-gather"):
-        _, stats, text = compare(rank, size, ["3lc", "none"], exchange, torch.bfloat16 if exchange == "all-gather" else torch.float16, 1)
+    # Gradients that are sent as they are keep the factor of a scaler.
+    scaler = torch.amp.GradScaler("cpu", init_scale=3.0)
+    for exchange, dtype in (("scatter-reduce", torch.float16), ("all-gather", torch.bfloat16)):
+        _, stats, text = compare(rank, size, ["3lc", "none"], exchange, dtype, 1, scaler=scaler)
         # 5 elements a byte in each slice, and 16 bits an element.
         slices = [4099, 4098] if exchange == "scatter-reduce" else [8197]
         assert stats["message_bytes"] == sum(4 + -(-one // 5) for one in slices) + 600, (stats, text)
@@ -336,6 +338,18 @@ def test_messages_stay_on_a_gpu_by_default_if_nccl_sends_them():
     assert chosen("auto", "gloo") == chosen("host", "nccl") == chosen("auto", "nccl", "topk") == "messages through the host"
     with pytest.raises(gradwire.ConfigError, match="sends tensors on cuda by gloo; create it with NCCL"):
         chosen("device", "gloo")
+
+
+def test_the_exchange_by_default_suits_the_lengths_of_forms():
+    for spec in FIXED:
+        bits = 8 * kernel_and_memory(Config.of(spec))[0].form_bytes(1 << 20) / (1 << 20)
+        for size in (3, 4, 7, 8):
+            reducer = Options(spec).reducer_alone([("w", torch.empty(64, 64))], size)
+            # An all-gather sends (n - 1) messages, an uncompressed all-reduce 64 (n - 1) / n bits a
+            # value. Messages of floats add up.
+            expected = "all-reduce" if spec in ("none", "fp16", "bf16") else "scatter-reduce" if size * bits >= 32 else "all-gather"
+            assert reducer.exchange_at(0) == expected, (spec, size)
+            reducer.close()
 
 
 def test_the_guide_lists_the_compressors_whose_messages_may_stay_on_the_device():

@@ -33,9 +33,13 @@ class Run:
 
     def step(self, step):
         """The means of a step, as bits."""
+        self.model.zero_grad()
+        return self.backward(step)
+
+    def backward(self, step):
+        """Adds the gradients of a step, and returns all gradients, as bits."""
         generator = torch.Generator().manual_seed(100 * step + self.rank)
         gradients = [torch.randn(size, 1, generator=generator).to(self.dtype) for size in self.sizes]
-        self.model.zero_grad()
         self.model(gradients).backward()
         return torch.cat([parameter.grad.float().flatten() for parameter in self.model.parameters()]).view(torch.int32)
 

@@ -33,11 +33,14 @@ class Request:
     group: Any
     # What errors say cannot stay on the device.
     what: str = "messages"
-    # Whether a 16-bit type holds exactly what is sent of a tensor of this type: no scale divides
-    # its values.
-    narrow: bool = False
+    # Whether the values of a 16-bit tensor have its type.
+    narrow: bool = True
     # The devices of the model. With nodes, a rank may own no tensor that would tell them.
     devices: Collection[torch.device] = ()
+    # What errors call the values that are exchanged: "gradient", "parameter" or "change".
+    values: str = "gradient"
+    # Why messages cannot stay on the device, if the caller knows it.
+    reason: Optional[str] = None
 
     def check(self) -> None:
         """Refuses values that are unknown or exclude each other."""
@@ -83,9 +86,9 @@ def of(request: Request, reducer: _core.Reducer, named: Iterable[Named], options
     return place if place.transport is not None else replace(_compression(request, reducer, tensors, options), reason=place.reason)
 
 
-def of_shards(request: Request, reducer: _core.Reducer, named: Iterable[Named], options: Options) -> Place:
-    """The place for the shards of a model, which kernels compress only if messages stay on the
-    device."""
+def of_transport(request: Request, reducer: _core.Reducer, named: Iterable[Named], options: Options) -> Place:
+    """The place for the shards of a model, or for the changes of local steps, which kernels
+    compress only if messages stay on the device."""
     tensors = list(named)
     place = _transport(request, reducer, tensors, options)
     if place.transport is not None or not _on_gpu(tensors):
@@ -119,7 +122,7 @@ def _new_transport(request: Request, reducer: Any, named: Sequence[Named], optio
     from .cuda._transport import DeviceTransport, Values
 
     shapes = [(name, tuple(parameter.shape)) for name, parameter in named]
-    values = Values(request.devices_of(named)[0], request.narrow, options.on_nonfinite == "skip")
+    values = Values(request.devices_of(named)[0], request.narrow, options.on_nonfinite == "skip", request.values)
     if isinstance(reducer, TwoLevels):
         return NodeTransport(reducer, shapes, values, options.seed)
     return DeviceTransport(reducer, shapes, values, request.group, options.seed)
@@ -129,6 +132,8 @@ def _reason_against_transport(request: Request, reducer: _core.Reducer, named: S
     """Why messages cannot stay on the device of this rank."""
     if request.device == "host":
         return "device='host'"
+    if request.reason is not None:
+        return request.reason
     wanted = request.transport == "device"
     reason = _reason_against_triton(wanted, request.devices_of(named), named)
     if reason is not None:

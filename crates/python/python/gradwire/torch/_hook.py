@@ -30,7 +30,7 @@ from ._options import Options, Rules, check_given
 from ._staging import Scale, Staging, joined
 from ._states import Layout, layout_of
 from ._tensors import Named, as_reals, plain, trainable
-from ._traffic import Plain, bytes_of, warn_of_more
+from ._traffic import Plain, bytes_of, sizes_of, warn_of_more
 from ._two_levels import NodeOptions, TwoLevels
 
 
@@ -43,8 +43,6 @@ class Hook(Handle):
 
     # A ``DeviceExchange``, if the device compresses what the host sends.
     _device_exchange: Optional[Any] = None
-    # A ``DeviceTransport`` or ``NodeTransport``, if messages stay on the device.
-    _on_device: Optional[Any] = None
     _warned_of_toggled = False
     # The model that calls the hook, if it is known.
     _caller: Callable[[], Optional[DistributedDataParallel]] = staticmethod(lambda: None)
@@ -105,7 +103,7 @@ class Hook(Handle):
         )
         if self._custom is None:
             group = torch.distributed.group.WORLD if process_group is None else process_group
-            request = _device.Request(device, transport, group, narrow=scaler is None, devices=self._devices)
+            request = _device.Request(device, transport, group, devices=self._devices)
             self._choose_device(request, named, options)
 
     def _note(self, module: torch.nn.Module, named: List[Tuple[str, torch.nn.Parameter]], ignored: Collection[str]) -> None:
@@ -131,7 +129,7 @@ class Hook(Handle):
             raise
         self._on_device, self._device_exchange = place.transport, place.exchange
         self._compressed_on, self._through_host = place.compressed_on, place.through_host
-        sizes = None if self._on_device is None else self._on_device.message_bytes
+        sizes = sizes_of(self._on_device)
         if not isinstance(self._reducer, TwoLevels):
             warn_of_more(self._reducer, Plain(bytes_of(named), "the gradients"), stacklevel=5, sizes=sizes)
             return
@@ -190,11 +188,7 @@ class Hook(Handle):
     def _plan(self) -> List[Tuple[str, int, str, float, int]]:
         if self._custom is not None:
             return self._custom.plan()
-        return super()._plan() if self._on_device is None else self._on_device.plan(self._step)  # type: ignore[no-any-return]
-
-    @property
-    def _transport(self) -> str:
-        return super()._transport if self._on_device is None else self._on_device.described(self._step)
+        return super()._plan()
 
     @property
     def _spec(self) -> str:

@@ -27,7 +27,7 @@ from .._arrays import buffer, keeping
 from . import _nodes
 from ._buckets import Part
 from ._channel import Channel, connect as connect_one_level, destroy, private_groups, private_groups_of
-from ._columns import Cut, Model, Slice, model_of, slices_of
+from ._columns import Cut, Model, model_of, slices_of
 from ._failures import Failures, Pending
 from ._inside import DeviceInside, HostInside, Inside, NodeBucket, NodeExchange, group_on_devices
 from ._node_averages import Between, DeviceAverage, HostAverage, Links, Unfinished

@@ -41,6 +41,8 @@ class Piece:
     owner: int
     whole: Slot
     own: Slot
+    # Whether its messages keep the factor of a scaler; see ``_scaled``.
+    keeps_scale: bool = False
 
 
 @dataclass

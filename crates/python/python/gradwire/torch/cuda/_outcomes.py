@@ -40,12 +40,12 @@ class Outcomes:
 
     With ``skip``, steps with elements that are not finite are counted as skipped. Without it, they
     end the exchange with an error, which ``remedy`` follows. The averages of such a step are NaN,
-    and the optimizer has used them before the host knows. ``of_parameters`` tells that parameters
-    are exchanged, not gradients.
+    and the optimizer has used them before the host knows. ``what`` is what the error calls a
+    tensor: "gradient", "parameter" or "change".
     """
 
-    def __init__(self, peers: Peers, skip: bool, remedy: str, of_parameters: bool = False) -> None:
-        self._peers, self._skip, self._remedy, self._of_parameters = peers, skip, remedy, of_parameters
+    def __init__(self, peers: Peers, skip: bool, remedy: str, what: str = "gradient") -> None:
+        self._peers, self._skip, self._remedy, self._what = peers, skip, remedy, what
         self._last: Optional[_Step] = None
         # The steps whose readings have not been looked at.
         self._unread: Deque[_Step] = deque()
@@ -116,9 +116,10 @@ class Outcomes:
 
     def _error(self, step: _Step, found: Found) -> _core.NonFiniteError:
         if found.sender == ELSEWHERE:
-            return _core.NonFiniteError(f"a gradient contains NaN or infinity at step {step.step}{self._remedy}")
+            return _core.NonFiniteError(f"a {self._what} contains NaN or infinity at step {step.step}{self._remedy}")
         name = step.names[found.exchange](found.sender)[found.place]
-        what, also = ("parameter", "") if self._of_parameters else ("gradient of", ", or its sum with the residual does")
+        # Parameters have no residual.
+        what, also = ("parameter", "") if self._what == "parameter" else (f"{self._what} of", ", or its sum with the residual does")
         on = f"{self._peers.kind} {found.sender}"
         return _core.NonFiniteError(f"the {what} '{name}' on {on} contains NaN or infinity at step {step.step}{also}{self._remedy}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Sequence
+from typing import TYPE_CHECKING, List, Sequence
 
 import torch
 
@@ -10,20 +10,23 @@ from ._batch import Slot
 from ._collectives import Average, Gather, Piece, Scatter
 from ._nonfinite import NonFinite
 from ._outcomes import Names
+from ._scaled import Scaled
 from ._shards import zeros_like
 
 if TYPE_CHECKING:
-    from ._transport import DeviceTransport
+    from ._transport import DeviceTransport, Stage
 
 
 class AllGather:
     """Averages a bucket by an all-gather of messages."""
 
-    def __init__(self, transport: DeviceTransport, names: Sequence[str], specs: Dict[str, str]) -> None:
+    def __init__(self, transport: DeviceTransport, names: Sequence[str], stage: Stage) -> None:
         self._kept = transport.kept[0]
         starts = transport.starts(names)
         slots = [Slot(name, transport.shapes[name], start, self._kept.starts[name]) for name, start in zip(names, starts)]
-        self._average = Average(transport.coding, transport.peers, [Piece(specs[slot.name], 0, slot, slot) for slot in slots])
+        pieces = [Piece(stage.specs[slot.name], 0, slot, slot, slot.name in stage.keep_scale) for slot in slots]
+        self._average = Average(transport.coding, transport.peers, pieces)
+        self.scaled = _scaled(pieces)
         self.names: List[Names] = [lambda sender: self._average.names]
         self.message_bytes = self._average.message_bytes
 
@@ -42,16 +45,17 @@ class AllGather:
 class ScatterReduce:
     """Averages each slice of a bucket at its owner, which then sends the mean to all."""
 
-    def __init__(self, transport: DeviceTransport, names: Sequence[str], specs: Dict[str, str]) -> None:
+    def __init__(self, transport: DeviceTransport, names: Sequence[str], stage: Stage) -> None:
         self._of_gradients, self._of_means = transport.kept
         own_end, pieces = [0] * transport.peers.size, []
         for name, start in zip(names, transport.starts(names)):
             for one in transport.slices[name]:
                 whole = Slot(one.name, one.shape, start + one.start, self._of_gradients.starts[one.name])
                 own = Slot(one.name, one.shape, own_end[one.owner], self._of_means.starts.get(one.name, 0))
-                pieces.append(Piece(specs[name], one.owner, whole, own))
+                pieces.append(Piece(stage.specs[name], one.owner, whole, own, name in stage.keep_scale))
                 own_end[one.owner] += one.elements
         coding, peers = transport.coding, transport.peers
+        self.scaled = _scaled(pieces)
         self._scatter = Scatter(coding, peers, pieces, own_end[peers.rank])
         self._gather = Gather(coding, peers, pieces, drawn_from=peers.size)
         self.names: List[Names] = [lambda sender: self._scatter.names, self._gather.names]
@@ -69,3 +73,8 @@ class ScatterReduce:
         means = zeros_like(place)
         self._gather.add(packed, means, step, non_finite, exchange + 1)
         return means
+
+
+def _scaled(pieces: Sequence[Piece]) -> Scaled:
+    """All pieces are in the bucket and in the results."""
+    return Scaled([one.whole for one in pieces if one.keeps_scale], [one.whole for one in pieces if not one.keeps_scale])

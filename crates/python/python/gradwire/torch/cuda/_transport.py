@@ -16,7 +16,7 @@ from collections import deque
 from contextlib import contextmanager
 from itertools import accumulate
 from math import prod
-from typing import Any, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 import torch
 from torch.futures import Future
@@ -29,7 +29,7 @@ from ._nonfinite import NonFinite
 from ._outcomes import Outcomes
 from ._packed import Coding
 from ._replicas import AllGather, ScatterReduce
-from ._shards import GatherShards, ScatterShards
+from ._shards import Cut, GatherShards, ScatterShards
 from ._slices import Shape, Slice, cut_rows, cut_tensor
 
 
@@ -51,6 +51,15 @@ class _Turn(NamedTuple):
     exchange: int
 
 
+class Stage(NamedTuple):
+    """How the tensors of a model are sent in a stage of the schedule."""
+
+    # The compressor of each tensor's messages.
+    specs: Dict[str, str]
+    # The tensors whose messages are gradients of 16 bits as they are, with the factor of a scaler.
+    keep_scale: Set[str]
+
+
 class Values(NamedTuple):
     """What a model exchanges."""
 
@@ -60,6 +69,8 @@ class Values(NamedTuple):
     narrow: bool
     # Whether a step with an element that is not finite is skipped.
     skip: bool
+    # What errors call one: "gradient", "parameter" or "change".
+    what: str = "gradient"
 
 
 class DeviceTransport:
@@ -87,7 +98,7 @@ class DeviceTransport:
         peer: str = "rank",
     ) -> None:
         self.reducer, self.shapes = reducer, dict(tensors)
-        self._device, narrow, self._skip = values
+        self._device, narrow, self._skip, what = values
         device, skip = self._device, self._skip
         # All stages have the same.
         self._exchange = reducer.exchange_at(0)
@@ -100,17 +111,22 @@ class DeviceTransport:
         # The slices of each tensor; none if messages carry whole tensors.
         self.slices: Dict[str, List[Slice]] = {}
         self.kept = self._kept()
-        # The compressors of the tensors' messages, by the first step of each stage. Means of 16-bit
-        # gradients are rounded to 16 bits in the bucket anyway.
-        specs_at = reducer.message_specs if narrow else reducer.specs
-        self._specs = {first: dict(zip(self.shapes, specs_at(first))) for first, _ in reducer.stages}
+        # By the first step of each stage.
+        self._stages = {first: self._stage_at(first, narrow) for first, _ in reducer.stages}
         # By tensor group and stage, with the last step that used it.
         self._buckets: Dict[Tuple[int, int], Tuple[_Bucket, int]] = {}
         # The length of each tensor's last messages.
         self._sent: Dict[str, int] = {}
         self._step = -1
         self._non_finite = NonFinite(device)
-        self._outcomes = Outcomes(self.peers, skip, reducer.nonfinite_remedy, self._exchange == "gather-shards")
+        self._outcomes = Outcomes(self.peers, skip, reducer.nonfinite_remedy, what)
+
+    def _stage_at(self, first: int, narrow: bool) -> Stage:
+        """How tensors are sent from a step on."""
+        specs = self.reducer.specs(first)
+        # Means of 16-bit gradients are rounded to 16 bits in the bucket anyway.
+        sent = self.reducer.message_specs(first) if narrow else specs
+        return Stage(dict(zip(self.shapes, sent)), {name for name, spec, of in zip(self.shapes, specs, sent) if of != spec})
 
     def _kept(self) -> List[Kept]:
         """The arrays of gradients and, if owners compress means, of means."""
@@ -176,6 +192,7 @@ class DeviceTransport:
             # The block is freed here, and its memory belongs to the packing stream.
             self._packing.wait_event(self._blocks.popleft()[1])
         with self._packing.entered():
+            bucket.scaled.keep(values, tensor)
             messages = bucket.pack(values, step)
             packed = self._packing.record_event()
         self._sending.wait_event(packed)
@@ -183,7 +200,7 @@ class DeviceTransport:
             place = bucket.place(tensor)
             results = bucket.results(messages, place, step, self._non_finite, exchange)
             self._non_finite.spoil(results)
-            write(results, scale, place)
+            write(results, bucket.scaled.multiply(results, scale), place)
         self._blocks.append((messages, self._sending.record_event()))
 
     def begin(self, step: int) -> None:
@@ -228,17 +245,17 @@ class DeviceTransport:
             if self._exchange in ("all-gather", "scatter-reduce"):
                 # DistributedDataParallel rebuilds its buckets after the first step.
                 self._buckets = {key: other for key, other in self._buckets.items() if other[1] >= step}
-            known = (self._new_bucket(names, self._specs[stage]), step)
+            known = (self._new_bucket(names, self._stages[stage]), step)
         self._buckets[tensor_group, stage] = (known[0], step)
-        self._sent.update((name, self._length(name, self._specs[stage][name])) for name in names)
+        self._sent.update((name, self._length(name, self._stages[stage].specs[name])) for name in names)
         return known[0]
 
-    def _new_bucket(self, names: Sequence[str], specs: Dict[str, str]) -> _Bucket:
+    def _new_bucket(self, names: Sequence[str], stage: Stage) -> _Bucket:
         if self._exchange == "all-gather":
-            return AllGather(self, names, specs)
+            return AllGather(self, names, stage)
         if self._exchange == "scatter-reduce":
-            return ScatterReduce(self, names, specs)
-        cut = [(specs[name], self.shapes[name], self.slices[name]) for name in names]
+            return ScatterReduce(self, names, stage)
+        cut = [Cut(stage.specs[name], name in stage.keep_scale, self.shapes[name], self.slices[name]) for name in names]
         if self._exchange == "reduce-scatter":
             return ScatterShards(self.coding, self.peers, cut, self.kept[0])
         return GatherShards(self.coding, self.peers, cut)
@@ -266,7 +283,7 @@ class DeviceTransport:
         """How tensors are sent, as ``Reducer.plan``. The expected length of a message is its fixed
         length."""
         rows = []
-        specs = self._specs[self._stage(step)]
+        specs = self._stages[self._stage(step)].specs
         for name, elements, spec, _, _ in self.reducer.plan(step):
             rows.append((name, elements, spec, float(self._length(name, specs[name])), self._sent.get(name, 0)))
         return rows
