@@ -73,9 +73,8 @@ def compare(rank, size, options):
 
 def compare_all(rank, size):
     cases = [
-        {"compressor": "int8", "rules": {"second.weight": "eden:bits=3,ef=on"}, "exchange": "all-gather"},
+        {"compressor": "none until 2 then int8", "rules": {"second.weight": "eden:bits=3,ef=on"}, "exchange": "all-gather", "sync_until": 1},
         {"compressor": "eden", "exchange": "scatter-reduce", "fragments": 2, "median_clip": True, "buffers": "mean"},
-        {"compressor": "none until 2 then 3lc", "exchange": "all-gather", "sync_until": 1},
     ]
     return [compare(rank, size, options) for options in cases]
 
