@@ -253,14 +253,14 @@ def test_the_state_of_rank_0_is_enough_if_nothing_is_kept():
                 assert step == 1 and all(torch.equal(means[name], of_first[name]) for name in SHAPES)
 
 
-def with_nan(rank, size, skip, name="big", compressor="topk:ratio=0.1", device="auto"):
+def with_nan(rank, size, skip, name="big", compressor="topk:ratio=0.1", device="auto", culprit=2):
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     options = {"scaler": scaler, "on_nonfinite": "skip"} if skip else {}
     model, handle = given(compressor, nodes=2, device=device, **options)
     scaled = lambda step: {name: 4.0 * one if skip else one for name, one in gradients(rank, step).items()}
     averages(model, scaled(0))
     wrong = scaled(1)
-    if rank == 2:
+    if rank == culprit:
         wrong[name].view(-1)[-1] = float("nan")
     found = averages(model, wrong)
     assert handle.stats()["skipped"] and found[name].isnan().all()
@@ -280,8 +280,8 @@ def test_a_value_that_is_not_finite_fails_or_skips_the_step_on_all_ranks():
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
 def test_on_a_device_a_value_that_is_not_finite_is_found_on_all_ranks():
-    for rank, result in enumerate(outcomes(4, with_nan, False, "bias", "int8", "gpu")):
-        assert result[1] == "NonFiniteError" and "'bias'" in result[2] and "rank 2 (node 1, local rank 0)" in result[2], result
+    for rank, result in enumerate(outcomes(4, with_nan, False, "bias", "int8", "gpu", 3)):
+        assert result[1] == "NonFiniteError" and "'bias'" in result[2] and "rank 3 (node 1, local rank 1)" in result[2], result
     for found in ranks(4, with_nan, True, "bias", "int8", "gpu"):
         assert all(mean.isfinite().all() for mean in found.values())
 

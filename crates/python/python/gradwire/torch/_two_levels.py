@@ -8,7 +8,7 @@
 
 The backward pass begins step 1. In main memory the thread of the column's reducer begins step 3,
 and on devices the end of the backward pass; both in the order of buckets, which is the same on all
-ranks.
+ranks. If messages stay on the device, ``cuda/_node_transport.py`` does all three steps.
 """
 
 from __future__ import annotations

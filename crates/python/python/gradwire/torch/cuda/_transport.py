@@ -278,6 +278,8 @@ class DeviceTransport:
         """Raises ``NonFiniteError`` if the values of a step were not finite, even of the last one.
         Waits for the device. All ranks must call it."""
         self._outcomes.check(all_steps=True)
+        # Nothing is under way.
+        self._blocks.clear()
 
     def plan(self, step: int) -> List[Tuple[str, int, str, float, int]]:
         """How tensors are sent, as ``Reducer.plan``. The expected length of a message is its fixed
