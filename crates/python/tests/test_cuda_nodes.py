@@ -9,6 +9,8 @@ from torch.distributed.algorithms.join import Join
 pytest.importorskip("triton", reason="PyTorch came without Triton")
 
 import gradwire
+from gradwire.torch._inside import HostInside
+from gradwire.torch.cuda._collectives import Peers
 from transports import Run, check, entries
 from world import outcomes, ranks
 
@@ -44,11 +46,30 @@ def compare(rank, size, exchange, dtype, options):
 
 def compare_all(rank, size):
     cases = [("all-gather", torch.bfloat16, {}), ("scatter-reduce", torch.float32, {"inside": "bf16"})]
-    return [compare(rank, size, *case) for case in cases]
+    return [compare(rank, size, *case) for case in cases], order(rank)
+
+
+def order(rank):
+    """The collectives of a step of three buckets, in the order in which this rank enqueues them."""
+    run = Run(rank, ["int8"] * 3, [2 * 4096] * 3, ddp={"bucket_cap_mb": 0.01}, nodes=2, transport="device")
+    # The second step has buckets of one parameter.
+    run.step(0)
+    enqueued = []
+
+    def noted(name, call):
+        return lambda *arguments: (enqueued.append(name), call(*arguments))[1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        for of, method, name in ((HostInside, "scatter", "scatter"), (Peers, "all_gather", "column"), (HostInside, "gather", "gather")):
+            patch.setattr(of, method, noted(name, getattr(of, method)))
+        run.step(1)
+    return enqueued
 
 
 def test_means_and_states_are_those_of_two_levels_through_the_host():
-    for found in ranks(4, compare_all):
+    for found, enqueued in ranks(4, compare_all):
+        # A bucket is gathered behind the next one, which is on its way to other nodes meanwhile.
+        assert enqueued == ["scatter", "column", "scatter", "column", "gather", "scatter", "column", "gather", "gather"]
         for (stats, text), exchange in zip(found, ("all-gather", "scatter-reduce")):
             assert f"{exchange} over 2 nodes of 2 ranks" in text and "messages travel through the device" in text
             assert "compressed on the GPU" in text and stats["bytes_up"] > 0
