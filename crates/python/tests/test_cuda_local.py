@@ -34,8 +34,8 @@ class Run:
         self.rank, self.net = rank, Net()
         inner = torch.optim.AdamW(self.net.parameters(), lr=0.01)
         outer = gradwire.torch.Nesterov(lr=0.7, momentum=0.5)
-        options = {"common_device": "model", "outer": outer, "seed": 7, **options}
-        self.local = gradwire.torch.LocalSteps(self.net, inner, every=2, transport=transport, **options)
+        options = {"every": 2, "common_device": "model", "outer": outer, "seed": 7, **options}
+        self.local = gradwire.torch.LocalSteps(self.net, inner, transport=transport, **options)
 
     def step(self, step):
         x, labels = data(self.rank, step)
@@ -51,17 +51,20 @@ class Run:
 def compare(rank, size, options):
     """Runs both transports side by side, then continues each with the other's state."""
     host, device = (Run(rank, name, **options) for name in ("host", "device"))
-    for step in range(5):
+    for step in range(6):
         host.step(step), device.step(step)
         assert (host.bits() == device.bits()).all(), step
     states = [run.local.state_dict() for run in (host, device)]
     assert entries(states[0]) == entries(states[1]) and (states[0]["common"] == states[1]["common"]).all()
+    pending = [state["pending"][0] for state in states]
+    assert (pending[0] is not None) == ("fragment_sync_delay" in options)
+    assert pending[0] is None or torch.equal(pending[0]["mean"], pending[1]["mean"])
     host.local.load_state_dict(states[1])
     device.local.load_state_dict(states[0])
     # A rank without further batches takes part in the rounds of the others.
     for run in (host, device):
         with Join([run.local]):
-            for step in range(5, 7 + rank):
+            for step in range(6, 9 + rank):
                 run.step(step)
     assert (host.bits() == device.bits()).all()
     stats = [run.local.stats() for run in (host, device)]
@@ -75,6 +78,8 @@ def compare_all(rank, size):
     cases = [
         {"compressor": "none until 2 then int8", "rules": {"second.weight": "eden:bits=3,ef=on"}, "exchange": "all-gather", "sync_until": 1},
         {"compressor": "eden", "exchange": "scatter-reduce", "fragments": 2, "median_clip": True, "buffers": "mean"},
+        # States are saved while a fragment is exchanged.
+        {"compressor": "int8", "every": 4, "fragments": 2, "fragment_sync_delay": 1},
     ]
     return [compare(rank, size, options) for options in cases]
 
@@ -88,7 +93,6 @@ def refused(rank, size):
     found = []
     for options in [
         {"common_device": "cpu"},
-        {"fragment_sync_delay": 1},
         {"nodes": 2},
         {"lighthouse": "http://localhost:1"},
         {"compressor": "topk:ratio=0.1"},
@@ -115,7 +119,7 @@ def refused(rank, size):
 
 
 def test_what_cannot_stay_on_the_device_is_refused_and_a_change_that_is_not_finite_is_an_error():
-    says = ["pass common_device='model'", "fragment_sync_delay", "with nodes", "with lighthouse", "the length of messages of 'topk"]
+    says = ["pass common_device='model'", "with nodes", "with lighthouse", "the length of messages of 'topk"]
     for messages, not_finite in ranks(2, refused):
         for message, text in zip(messages, says):
             assert text in message, (text, message)

@@ -150,9 +150,9 @@ class LocalSteps(Exchanging, Attaching, JoinInterface, OptimizerProxy):
             ``mask=False``. It cannot be combined with ``lighthouse``. Default: ``None``, one level
         transport: how messages travel, as in ``register``. ``"device"``: they stay on the GPU, and
             travel by the process group. This needs ``common_device="model"`` and compressors whose
-            messages have a fixed length there, and excludes sharded models, ``lighthouse``,
-            ``nodes`` and ``fragment_sync_delay``. ``"host"``: through main memory, over gloo.
-            ``"auto"``: ``"device"`` if it is possible. Default: ``"auto"``
+            messages have a fixed length there, and excludes sharded models, ``lighthouse`` and
+            ``nodes``. ``"host"``: through main memory, over gloo. ``"auto"``: ``"device"`` if it is
+            possible. Default: ``"auto"``
 
     Raises:
         ConfigError: an argument is wrong, differs between ranks, or does not suit the model.

@@ -71,8 +71,6 @@ class LocalOptions(Options):
             return "with lighthouse, workers come and go, and the process group does not follow them"
         if self.nodes is not None:
             return "with nodes, changes are in main memory"
-        if self.fragment_sync_delay > 0:
-            return "with fragment_sync_delay, training goes on while messages travel"
         return None
 
     def _check_workers(self) -> None:
