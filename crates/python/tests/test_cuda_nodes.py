@@ -33,7 +33,8 @@ def compare(rank, size, exchange, dtype, options):
     states = [run.handle.state_dict() for run in (host, device)]
     assert entries(states[0]) == entries(states[1])
     of_all = [run.handle.state_dict(all_ranks=True) for run in (host, device)]
-    assert [bytes(one[0].numpy()) for one in of_all[0]["exchange"].values()] == [bytes(one[0].numpy()) for one in of_all[1]["exchange"].values()]
+    host_states, device_states = ([bytes(one[0].numpy()) for one in state["exchange"].values()] for state in of_all)
+    assert host_states == device_states and len(host_states) == size
     host.handle.load_state_dict(of_all[1])
     device.handle.load_state_dict(states[0])
     check(SPECS, SIZES, host.step(2), device.step(2), 2)

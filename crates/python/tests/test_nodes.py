@@ -317,7 +317,9 @@ def lost(rank, size, culprits, ends):
     averages(model, gradients(rank, 2))
 
 
-@pytest.mark.parametrize("culprits, ends, error", [([3], True, "PeerLostError"), ([1], False, "DeadlineError"), ([2, 3], True, "PeerLostError")])
+@pytest.mark.parametrize(
+    "culprits, ends, error", [([3], True, "PeerLostError"), ([1], False, "DeadlineError"), ([2, 3], True, "PeerLostError")]
+)
 def test_a_lost_rank_or_node_is_named_on_all_ranks(culprits, ends, error):
     named = [f"rank {culprit} (node {culprit // 2}" for culprit in culprits]
     for rank, result in enumerate(outcomes(4, lost, culprits, ends)):
