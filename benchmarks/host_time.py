@@ -21,7 +21,7 @@ from triton.compiler import make_backend
 from triton.runtime import jit
 
 from gradwire.torch.cuda import _slices
-from gradwire.torch.cuda._transport import DeviceTransport
+from gradwire.torch.cuda._transport import DeviceTransport, Values
 
 # Two matrices that are cut into slices, and a vector: so small that PyTorch's operations on a CPU
 # take no longer than their launches on a GPU.
@@ -68,10 +68,11 @@ class Sent:
 
 def transport(spec, exchange, bucket):
     """A function that averages the bucket in one more step."""
-    reducer = SimpleNamespace(
-        exchange=exchange, deadline=300.0, stages=[(0, 1)], specs=lambda step: [spec, spec, "none"], nonfinite_remedy=""
-    )
-    averaging = DeviceTransport(reducer, list(SHAPES.items()), bucket.device, dist.group.WORLD, 0, False)
+    specs = lambda step: [spec, spec, "none"]
+    of_steps = {"exchange_at": lambda step: exchange, "specs": specs, "message_specs": specs}
+    reducer = SimpleNamespace(deadline=300.0, stages=[(0, 1)], nonfinite_remedy="", **of_steps)
+    values = Values(bucket.device, narrow=True, skip=False)
+    averaging = DeviceTransport(reducer, list(SHAPES.items()), values, dist.group.WORLD, 0)
     # The host looks at what messages told once a step, not once a bucket.
     averaging._outcomes.check = lambda all_steps: averaging._outcomes._unread.clear()
     steps = iter(range(1 << 60))

@@ -69,7 +69,8 @@ words = torch.zeros(64, dtype=torch.int32)
 put_heads(words, words, words.long(), words.view(torch.uint8))
 non_finite = NonFinite(words.device)
 non_finite.note(words.view(torch.uint8), 16, 3, 5)
-non_finite.spoil(words.float())
+for dtype in (torch.float32, torch.float16, torch.bfloat16):
+    non_finite.spoil(words.to(dtype))
 for dtype in (torch.uint8, torch.int16, torch.int32, torch.int64):
     Changes(torch.zeros(5000, dtype=dtype), torch.zeros(5000, dtype=dtype)).advance(3)
 print(f"{len(compiled)} kernels compiled")
