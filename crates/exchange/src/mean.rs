@@ -63,12 +63,31 @@ impl MeanBuffer {
         self.averaged == self.segments.len()
     }
 
+    /// Makes room for exactly this number of further bytes.
+    pub(crate) fn reserve(&mut self, bytes: usize) {
+        self.bytes.reserve_exact(bytes);
+    }
+
     /// Adds the message of the tensor at a place of the group, or its addend of a round.
     pub(crate) fn push(&mut self, tensor: usize, dtype: Dtype, op: ReduceOp, bytes: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
         let end = self.bytes.len();
         self.segments.push(Segment { tensor, start, end, dtype, op });
+    }
+
+    /// Adds the message of the tensor at a place of the group, which `append` writes.
+    pub(crate) fn push_message(
+        &mut self,
+        tensor: usize,
+        dtype: Dtype,
+        append: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+    ) -> Result<()> {
+        let start = self.bytes.len();
+        append(&mut self.bytes)?;
+        let end = self.bytes.len();
+        self.segments.push(Segment { tensor, start, end, dtype, op: ReduceOp::Mean });
+        Ok(())
     }
 
     /// The mean of a tensor's messages.
@@ -166,6 +185,10 @@ impl MeanBuffer {
         self.parts[rank].extend_from_slice(packing.pack(&self.bytes, own, &mut self.packed));
         transport.all_gather_v(operation, &mut self.parts)?;
         for (from, part) in self.parts.iter_mut().enumerate() {
+            if from == rank && !packing.is_packed() {
+                // It is there already.
+                continue;
+            }
             let bytes = self.cuts[from]..self.cuts[from + 1];
             packing
                 .unpack(bytes.clone(), part, &mut self.packed)

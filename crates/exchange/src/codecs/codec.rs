@@ -48,10 +48,16 @@ impl Codecs {
 impl Codec<'_> {
     /// Replaces `message` with the message for `input`, and records the elements that it carries.
     pub(crate) fn encode(&mut self, input: Input<'_>, message: &mut Vec<u8>) -> Result<(), Error> {
-        let Self { codecs, piece, step } = self;
         message.clear();
-        let sent = codecs.encoder.encode(piece.tensor, *step, input, message)?;
-        codecs.note(piece, sent, message.len());
+        self.append(input, message)
+    }
+
+    /// Appends the message for `input` to other bytes, and records the elements that it carries.
+    pub(crate) fn append(&mut self, input: Input<'_>, bytes: &mut Vec<u8>) -> Result<(), Error> {
+        let Self { codecs, piece, step } = self;
+        let start = bytes.len();
+        let sent = codecs.encoder.encode(piece.tensor, *step, input, bytes)?;
+        codecs.note(piece, sent, bytes.len() - start);
         Ok(())
     }
 

@@ -37,9 +37,9 @@ impl AllReduce {
 
     /// Adds the messages of all tensors that are not averaged in rounds.
     fn encode(&mut self, step: &mut Reduction<'_>, values: &mut Values<'_>) -> Result<()> {
-        let Self { means, host, device } = self;
+        let Self { means, device, .. } = self;
         match values {
-            Values::Host(values) => host.encode(step, values, means),
+            Values::Host(values) => Host::encode(step, values, means),
             Values::Device(group) => device.encode(step, *group, means),
         }
     }

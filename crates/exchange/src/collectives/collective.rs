@@ -98,6 +98,17 @@ impl<'a> Reduction<'a> {
         Ok(self.codecs.at(piece, self.step).encode(input, message)?)
     }
 
+    /// Appends the message for a piece of `values` to other bytes.
+    pub(super) fn append(
+        &mut self,
+        piece: &Piece<'_>,
+        values: &[f32],
+        bytes: &mut Vec<u8>,
+    ) -> Result<()> {
+        let input = input(piece, values, self.squares);
+        Ok(self.codecs.at(piece, self.step).append(input, bytes)?)
+    }
+
     /// Replaces `packed` with the messages for all tensors; `message` is working memory.
     pub(super) fn encode_all(
         &mut self,

@@ -20,7 +20,7 @@ pub(super) struct Packing<'a> {
 
 impl Packing<'_> {
     /// Whether messages differ from the bytes in the buffer.
-    fn is_packed(self) -> bool {
+    pub(super) fn is_packed(self) -> bool {
         self.segments.iter().any(|segment| Integers::of(segment.op, self.way).is_some())
     }
 

@@ -1,36 +1,39 @@
 //! Compression by this process; the means replace the values.
 
-use gradwire::{Dtype, Floats, ReduceOp};
+use gradwire::{Dtype, Floats};
 
 use crate::codecs::Sender;
 use crate::collectives::collective::Reduction;
+use crate::group::Piece;
 use crate::mean::MeanBuffer;
 use crate::{Result, elements};
 
 /// Working memory of compression by this process.
 #[derive(Default)]
 pub(super) struct Host {
-    message: Vec<u8>,
     addend: Vec<f32>,
     bytes: Vec<u8>,
 }
 
 impl Host {
     pub(super) fn encode(
-        &mut self,
         step: &mut Reduction<'_>,
         values: &[f32],
         means: &mut MeanBuffer,
     ) -> Result<()> {
-        let message = &mut self.message;
-        for (at, piece) in step.group.pieces().enumerate() {
+        let group = step.group;
+        let bytes_of = |piece: Piece<'_>| {
+            let dtype = step.codecs.linear(piece.tensor)?;
+            Some(piece.range.len() * dtype.size())
+        };
+        means.reserve(group.pieces().filter_map(bytes_of).sum());
+        for (at, piece) in group.pieces().enumerate() {
             if step.codecs.has_rounds(piece.tensor) {
                 continue;
             }
-            step.encode(&piece, values, message)?;
             let dtype =
                 step.codecs.linear(piece.tensor).expect("the setup refuses other compressors");
-            means.push(at, dtype, ReduceOp::Mean, message);
+            means.push_message(at, dtype, |bytes| step.append(&piece, values, bytes))?;
         }
         Ok(())
     }

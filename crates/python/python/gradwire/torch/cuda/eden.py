@@ -237,8 +237,8 @@ def _turned(levels, size, BITS: tl.constexpr):
 
 @triton.jit
 def _whole_hadamard(values, size):
-    """The Walsh–Hadamard transform of elements that are 1, −1 or 0: the product of both halves of
-    an index, 64 rows and 64 columns. Every sum is a whole number that float16 holds, or the result."""
+    """The Walsh–Hadamard transform of elements that are 1, −1 or 0, by rows and columns of a square
+    of 64. Every sum is exact: float16 holds whole numbers up to 2048, and float32 the results."""
     at = tl.arange(0, 64)
     # The parity of the bits that two indices have in common.
     parity = at[:, None] & at[None, :]
