@@ -64,15 +64,12 @@ fn main() {
     let mut words = vec![0; ELEMENTS / 32];
     let mut turned = values.clone();
     report("philox4x32", least(|| kernels::philox4x32([1, 2], [0; 4], black_box(&mut words))));
-    let flip = || {
-        black_box(kernels::flip_to(black_box(&values), &words, &mut turned));
-    };
-    report("flip_to", least(flip));
+    report("flip_to", least(|| kernels::flip_to(black_box(&values), &words, &mut turned)));
     report("hadamard", least(|| kernels::hadamard(black_box(&mut turned))));
     let sum = || {
-        black_box(kernels::sign_bits_and_sum(black_box(&values), &mut bits));
+        black_box(kernels::sum_of_magnitudes(black_box(&values)));
     };
-    report("sign_bits_and_sum", least(sum));
+    report("sum_of_magnitudes", least(sum));
     report("signed_ones", least(|| kernels::signed_ones(black_box(&bits), &mut turned)));
     report("add_flipped", least(|| kernels::add_flipped(&mut left, &turned, &words, small, 1.0)));
     report("f32_add", least(|| kernels::f32_add(black_box(&bytes), small, &mut left)));

@@ -116,6 +116,19 @@ kernel! {
 }
 
 kernel! {
+    /// The sum of the absolute values in double precision, in lanes, as for [`sum_of_squares`].
+    pub fn sum_of_magnitudes(values: &[f32]) -> f64 {
+        let mut lanes = [[0.0; HALF]; 2];
+        for_each_half(values, |half, values| {
+            for (lane, &x) in lanes[half].iter_mut().zip(values) {
+                *lane += f64::from(x.abs());
+            }
+        });
+        lanes.as_flattened().iter().sum()
+    }
+}
+
+kernel! {
     /// The sum of the values and the sum of their squares, in double precision and in lanes, as for
     /// [`sum_of_squares`].
     pub fn moments(values: &[f32]) -> [f64; 2] {
@@ -253,6 +266,7 @@ cases![
         output.bits(input.bytes().chunks(40).map(|bytes| u32::from(has_byte(bytes, 0x80))));
     }),
     ("sum_of_squares", |input, output| output.wide(sum_of_squares(&input.floats()))),
+    ("sum_of_magnitudes", |input, output| output.wide(sum_of_magnitudes(&input.floats()))),
     ("inner_product", |input, output| {
         output.wide(inner_product(&input.floats(), &input.more()));
     }),

@@ -63,12 +63,13 @@ impl Signs {
     }
 
     /// Writes H·D·x, with zeros after the elements of a piece with padding. Returns the sum of the
-    /// squares of x, in single precision. Prefetches `ahead`.
+    /// squares of x. Prefetches `ahead`.
     pub(crate) fn rotate_to(&self, x: &[f32], ahead: &[f32], rotated: &mut [f32]) -> f64 {
         let (elements, padding) = rotated.split_at_mut(x.len());
         let [first, second, third] = thirds(ahead);
         kernels::prefetch(first);
-        let square = kernels::flip_to(x, &self.0, elements);
+        kernels::flip_to(x, &self.0, elements);
+        let square = kernels::sum_of_squares(x);
         padding.fill(0.0);
         kernels::prefetch(second);
         kernels::hadamard(rotated);

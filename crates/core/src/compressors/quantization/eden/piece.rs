@@ -83,7 +83,8 @@ pub(super) fn encode_signs(
 ) -> f32 {
     let rotated = &mut workspace.own::<Blocks>().rotated.0[..piece.size];
     let norm = rotate(piece, signs, source, rotated);
-    let along = kernels::sign_bits_and_sum(rotated, bits);
+    kernels::sign_bits(rotated, bits);
+    let along = kernels::sum_of_magnitudes(rotated);
     if !source.keeps_residual() {
         return norm.enlarged(norm.square / along);
     }
