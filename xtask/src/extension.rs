@@ -15,7 +15,8 @@ use crate::report::Report;
 const FOLDER: &str = "examples/extension";
 /// The profile and the folder of builds are the workspace's, so dependencies of its crates are not
 /// compiled again.
-const SHARED: &str = "--config Cargo.toml --locked --manifest-path examples/extension/Cargo.toml --target-dir";
+const SHARED: &str =
+    "--config Cargo.toml --locked --manifest-path examples/extension/Cargo.toml --target-dir";
 
 /// Tests the crate and, where there is Python, its module.
 pub(crate) fn test(package: Option<&Package>, report: &mut Report) {

@@ -6,8 +6,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
 use crate::aarch64;
-use crate::extension;
 use crate::counts::{reads, reads_whole};
+use crate::extension;
 use crate::mpi;
 use crate::python::{self, Environment};
 use crate::report::{Report, sum_up};
