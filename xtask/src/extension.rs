@@ -1,5 +1,5 @@
-//! The tests of `examples/extension`, a crate outside the workspace with a compressor of its own, and
-//! its Python module in a run of two ranks.
+//! The tests of `examples/extension`, a crate outside the workspace with a compressor of its own,
+//! and its Python module in a run of two ranks.
 //!
 //! They are not part of `cargo xtask test`: in another workspace cargo compiles gradwire's crates
 //! again, which takes minutes.

@@ -103,8 +103,8 @@ impl Properties {
 
 /// A compressor's declaration. The [registry](crate::registry) is a table of them.
 ///
-/// An entry ends with `..Entry::of::<T>(…)` or `..Entry::new(…)` for the defaults. The guarantee has
-/// no default.
+/// An entry ends with `..Entry::of::<T>(…)` or `..Entry::new(…)` for the defaults. The guarantee
+/// has no default.
 #[derive(Debug)]
 pub struct Entry {
     /// The name in spec strings.
@@ -154,8 +154,8 @@ impl Entry {
         Self::new(T::PARAMETERS, guarantee, |values| Arc::new(T::new(values)))
     }
 
-    /// Defaults for the entry of a compressor with these parameters and guarantee; for struct update
-    /// syntax.
+    /// Defaults for the entry of a compressor with these parameters and guarantee; for struct
+    /// update syntax.
     pub const fn new(
         parameters: &'static [Param],
         guarantee: fn(&[Value]) -> Guarantee,

@@ -1,5 +1,5 @@
-//! Saved state for resuming a run: named arrays, numbers and settings. With the feature `state` also
-//! their file.
+//! Saved state for resuming a run: named arrays, numbers and settings. With the feature `state`
+//! also their file.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! The laws of transports: what the exchanges rely on, for the tests of a [`Transport`] of your own.
+//! The laws of transports: what the exchanges rely on, for the tests of a [`Transport`] of your
+//! own.
 //!
 //! ```
 //! use gradwire_exchange::{in_process, laws};

@@ -108,8 +108,8 @@ pub(super) fn expectation_is_the_gradient(spec: &Spec) {
         for (&x, [sum, squares]) in gradient.iter().zip(sums) {
             let (x, mean) = (f64::from(x), sum / draws);
             let deviation = ((squares / draws - mean * mean).max(0.0) / draws).sqrt();
-            // A rarely sent element may never have been sent. If it is sent as the largest value, the
-            // chance of this is 1e-3.
+            // A rarely sent element may never have been sent. If it is sent as the largest value,
+            // the chance of this is 1e-3.
             let rare = 7.0 * largest / draws;
             assert!(
                 (mean - x).abs() <= 5.0 * deviation + rare,

@@ -54,8 +54,8 @@ impl Inbox {
 }
 
 impl Tcp {
-    /// Connects this rank, which accepts connections of higher ranks with `listener`, to all others.
-    /// Waits for them until the deadline, which is also the deadline of messages.
+    /// Connects this rank, which accepts connections of higher ranks with `listener`, to all
+    /// others. Waits for them until the deadline, which is also the deadline of messages.
     pub(crate) fn connect(
         listener: TcpListener,
         rank: usize,

@@ -18,10 +18,11 @@ use crate::{ExchangeError, Result, Traffic};
 /// receiver. Dropping a transport announces to the other ranks that this rank has left.
 ///
 /// [`in_process`] connects threads, and the crate `gradwire-mpi` connects processes. The example
-/// `two_processes` has a transport over TCP. To write one, keep an [`Endpoint`]. `send` gets the header from
-/// [`Endpoint::header`] and counts the bytes. `recv_any` reads it with [`Header::from_bytes`],
-/// checks its length, counts, and returns `PeerLost` or `Deadline` if nothing comes. `abort` wakes
-/// all ranks. [`laws::check_transport`](crate::laws::check_transport) checks it.
+/// `two_processes` has a transport over TCP. To write one, keep an [`Endpoint`]. `send` gets the
+/// header from [`Endpoint::header`] and counts the bytes. `recv_any` reads it with
+/// [`Header::from_bytes`], checks its length, counts, and returns `PeerLost` or `Deadline` if
+/// nothing comes. `abort` wakes all ranks. [`laws::check_transport`](crate::laws::check_transport)
+/// checks it.
 pub trait Transport: Send {
     /// This rank's number, the number of ranks, the deadline and the counted bytes.
     fn endpoint(&self) -> &Endpoint;
