@@ -21,15 +21,15 @@ const SHARED: &str =
 /// Tests the crate and, where there is Python, its module.
 pub(crate) fn test(package: Option<&Package>, report: &mut Report) {
     report.step("extension", |counts| {
-        reads_whole(&mut cargo("test"), |line| counts.read(line)) && package.is_none_or(trains)
+        // In one command, so that all have the same features and are compiled once.
+        runs(cargo("build").args("--workspace --lib --bins --tests".split(' ')))
+            && reads_whole(&mut cargo("test"), |line| counts.read(line))
+            && package.is_none_or(trains)
     });
 }
 
 /// Whether two ranks train with the compressor in a Python module.
 fn trains(package: &Package) -> bool {
-    if !runs(cargo("build").args(["--package", "acme-python"])) {
-        return false;
-    }
     let module = target().join("debug/libacme_native.so");
     let place = format!("{FOLDER}/python/acme/_native.abi3.so");
     if let Err(error) = fs::copy(&module, &place) {

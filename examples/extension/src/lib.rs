@@ -1,5 +1,5 @@
-//! Scaled sign: the sign of every element, and the mean of the absolute values. It is the compressor
-//! of `docs/adding-a-compressor.md`, in a crate of its own.
+//! Scaled sign: the sign of every element, and the mean of the absolute values. It is the
+//! compressor of `docs/adding-a-compressor.md`, in a crate of its own.
 
 use std::ops::Bound::Included;
 
