@@ -10,7 +10,7 @@ use gradwire_testbed::files::{self, write_atomic};
 use gradwire_testbed::report;
 use gradwire_testbed::runner::{self, Outcome, run_all};
 use gradwire_testbed::summary::{Summary, summarize};
-use gradwire_testbed::{DivergedRun, Records, results, table, unfinished, verdict};
+use gradwire_testbed::{Records, results, table, unfinished, verdict};
 use gradwire_train::settings::TrainingSettings;
 use gradwire_train::{CompressionSchedule, RunConfig, RunRecord};
 
