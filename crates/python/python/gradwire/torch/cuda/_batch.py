@@ -87,6 +87,11 @@ class Batch:
         return table
 
 
+def at_least_one(elements: int) -> int:
+    """Units for a table that has a row for a tensor without elements, too."""
+    return max(elements, 1)
+
+
 def moved(host: torch.Tensor, device: torch.device) -> torch.Tensor:
     """A copy on a device of numbers in main memory; does not wait for the device."""
     pinned = host.pin_memory() if device.type == "cuda" else host
@@ -114,3 +119,9 @@ def place(table, BLOCK: tl.constexpr):
     tensor = tl.load(table + 2 * program)
     block = tl.load(table + 2 * program + 1).to(tl.int64)
     return tensor, block * BLOCK + tl.arange(0, BLOCK)
+
+
+@triton.jit
+def has_first(table):
+    """Whether this program has the first block of its tensor."""
+    return tl.load(table + 2 * tl.program_id(0).to(tl.int64) + 1) == 0

@@ -81,14 +81,15 @@ class Peers:
         own = lengths[self.rank]
         received = sent.new_empty(own * self.size)
         self._run(self._group.alltoall_base, received, sent, [own] * self.size, lengths, self._to_all)
-        self._count(len(sent) - own, len(received) - own)
+        self._count(sent.numel() - own, own * (self.size - 1))
         return received
 
     def all_gather(self, sent: torch.Tensor) -> torch.Tensor:
         """The bytes of all ranks, of equal lengths, in the order of ranks."""
-        received = sent.new_empty(len(sent) * self.size)
+        own = sent.numel()
+        received = sent.new_empty(own * self.size)
         self._run(self._group._allgather_base, received, sent, self._gather)
-        self._count(len(sent) * (self.size - 1), len(received) - len(sent))
+        self._count(own * (self.size - 1), own * (self.size - 1))
         return received
 
     def reason_against(self) -> Optional[str]:
@@ -138,6 +139,8 @@ class Scatter:
         self._packer = Packer(coding, slots, layout, Sender(specs, peers.rank))
         self.kept = self._packer.kept
         own = [place for place, owner in enumerate(owners) if owner == peers.rank]
+        # Elements between the pieces must be 0.
+        self._new = torch.empty if sum(self._pieces[place].own.elements for place in own) == own_elements else torch.zeros
         places, own_specs = [layout.places[place] for place in own], [specs[place] for place in own]
         self._unpacker = Unpacker(coding, [self._pieces[place].own for place in own], places, own_specs, [0] * len(own))
 
@@ -160,10 +163,10 @@ class Scatter:
         this rank's pieces, and 0 elsewhere."""
         received = self._peers.all_to_all(messages, self._layout.lengths)
         ranks, stride = self._peers.size, self._layout.lengths[self._peers.rank]
-        non_finite.note(received, stride, ranks, exchange)
-        means = torch.zeros(self._own_elements, dtype=torch.float32, device=received.device)
-        self._unpacker.add(received, means, step, ranks, stride)
+        means = self._new(self._own_elements, dtype=torch.float32, device=received.device)
+        self._unpacker.add(received, means, step, ranks, stride, fresh=True)
         self._unpacker.aggregate(means)
+        non_finite.note(received, stride, ranks, exchange, means)
         return means
 
 
@@ -205,12 +208,14 @@ class Gather:
         """The messages of a step, from an owner's buffer; see ``Packer.pack``."""
         return self._packer.pack(values, arrays, step, self._length)
 
-    def add(self, messages: torch.Tensor, out: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> None:
+    def add(
+        self, messages: torch.Tensor, out: torch.Tensor, step: int, non_finite: NonFinite, exchange: int, fresh: bool = False
+    ) -> None:
         """Sends the messages of ``pack``, and adds the pieces of all owners to a buffer of
-        float32."""
+        float32. With ``fresh``, the values in the buffer count as 0."""
         received = self._peers.all_gather(messages)
-        non_finite.note(received, self._length, self._peers.size, exchange)
-        self._unpacker.add(received, out, step)
+        self._unpacker.add(received, out, step, fresh=fresh)
+        non_finite.note(received, self._length, self._peers.size, exchange, out)
 
 
 class Average:
@@ -234,14 +239,16 @@ class Average:
         """The messages of a step; see ``Packer.pack``."""
         return self._packer.pack(values, arrays, step)
 
-    def add(self, messages: torch.Tensor, out: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> None:
+    def add(
+        self, messages: torch.Tensor, out: torch.Tensor, step: int, non_finite: NonFinite, exchange: int, fresh: bool = False
+    ) -> None:
         """Sends the messages of ``pack``, and adds the means of all ranks to a buffer of float32,
-        which is 0 at their elements."""
+        which is 0 at their elements. With ``fresh``, the values in the buffer count as 0."""
         received = self._peers.all_gather(messages)
-        ranks, stride = self._peers.size, len(messages)
-        non_finite.note(received, stride, ranks, exchange)
-        self._unpacker.add(received, out, step, ranks, stride)
+        ranks, stride = self._peers.size, messages.numel()
+        self._unpacker.add(received, out, step, ranks, stride, fresh)
         self._unpacker.aggregate(out)
+        non_finite.note(received, stride, ranks, exchange, out)
 
 
 def _alone(coding: Coding, pieces: Sequence[Piece]) -> Layout:

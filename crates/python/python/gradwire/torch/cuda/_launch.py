@@ -6,12 +6,14 @@ No launch fuses a product and a sum into one instruction, so each is rounded, as
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from threading import Lock
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, DefaultDict, Optional, Tuple
 
 import torch
 
 from ._batch import Batch
+from ._prepared import KNOWN, Prepared
 
 # The default number of elements that a program processes.
 BLOCK = 4096
@@ -34,24 +36,37 @@ FEW_WARPS = 8
 _LAUNCHES = Lock()
 
 
+# The prepared launches of a kernel, by its function, its options and its constants.
+_PREPARED: DefaultDict[Tuple[Any, ...], Prepared] = defaultdict(Prepared)
+
+
 def run(kernel: Any, grid: Tuple[int, ...], *arguments: Any, warps: int = 4, **constants: Any) -> None:
     """Runs the programs of a grid, each on ``warps`` warps of threads; none if a length of the grid
     is 0."""
+    if not all(grid):
+        return
+    prepared = _PREPARED[(kernel.fn, warps, *constants.items())]
+    if prepared.launch((*grid, 1, 1)[:3], arguments):
+        return
     options = {} if INTERPRETED else {"enable_fp_fusion": False, "num_warps": warps}
-    if all(grid):
-        with _LAUNCHES:
-            kernel[grid](*arguments, **constants, **options)
+    with _LAUNCHES:
+        compiled = kernel[grid](*arguments, **constants, **options)
+        if KNOWN:
+            prepared.learn(kernel, compiled, arguments, constants)
 
 
 def launch(kernel: Any, table: torch.Tensor, *arguments: Any, warps: int = _WARPS, **constants: Any) -> None:
     """Runs a program for each row of a table (``Batch.table``), which is the kernel's first
     argument."""
-    run(kernel, (table.shape[0],), table, *arguments, warps=warps, **constants)
+    run(kernel, (table.size(0),), table, *arguments, warps=warps, **constants)
 
 
-def over(batch: Batch, kernel: Any, *arguments: Any, units: Optional[Callable[[int], int]] = None, **constants: Any) -> None:
+def over(
+    batch: Batch, kernel: Any, *arguments: Any, units: Optional[Callable[[int], int]] = None, warps: int = _WARPS, **constants: Any
+) -> None:
     """Runs a program for each ``BLOCK`` of elements of a batch, or of other ``units``."""
-    launch(kernel, batch.table(BLOCK, units), *arguments, BLOCK=BLOCK, **constants)
+    table = batch.table(BLOCK, units)
+    run(kernel, (table.size(0),), table, *arguments, warps=warps, BLOCK=BLOCK, **constants)
 
 
 def for_tensors(batch: Batch, kernel: Any, *arguments: Any, **constants: Any) -> None:

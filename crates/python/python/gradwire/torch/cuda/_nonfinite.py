@@ -6,6 +6,7 @@ tensor of the sender has such an element. So all ranks learn the same from the s
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import List, NamedTuple, Optional, Sequence
 
 import torch
@@ -13,6 +14,7 @@ import triton
 import triton.language as tl
 
 from .._staging import Stream
+from ._batch import moved
 from ._forms import words
 from ._launch import BLOCK, run
 from ._source import FINITE
@@ -34,15 +36,35 @@ class Found(NamedTuple):
     place: int
 
 
-def codes_of(places: Sequence[int]) -> List[int]:
-    """The words of tensors with these places."""
-    return [_FIRST - place for place in places]
+class Maxima:
+    """The maxima of ``Source`` for the tensors of a message, whose parts are compressed apart.
+    ``places`` are the places of each part's tensors among all."""
 
+    def __init__(self, places: Sequence[Sequence[int]], device: torch.device) -> None:
+        # Kernels are compiled once for arrays that begin at multiples of 16 bytes.
+        lengths = [len(of_part) + -len(of_part) % 4 for of_part in places]
+        starts = [end - length for end, length in zip(accumulate(lengths), lengths)]
+        codes = torch.zeros(sum(lengths), dtype=torch.int32, device="cpu")
+        for start, of_part in zip(starts, places):
+            codes[start : start + len(of_part)] = _FIRST - torch.tensor(of_part, dtype=torch.int32, device="cpu")
+        # The words of the tensors.
+        self._codes, self._count = moved(codes, device), len(codes)
+        # Parameters may be gathered in inference mode, but later steps are not.
+        with torch.inference_mode(False):
+            wholes = [torch.zeros(len(codes), dtype=torch.int32, device=device) for _ in range(2)]
+        # The maxima of this step and of the next one, of all parts and of each.
+        self._now, self._next = [(whole, [whole[s : s + len(p)] for s, p in zip(starts, places)]) for whole in wholes]
 
-def put_heads(maxima: torch.Tensor, codes: torch.Tensor, heads: torch.Tensor, room: torch.Tensor) -> None:
-    """Writes the words at the bytes ``heads`` of ``room``. ``maxima`` are those of ``Source``, and
-    ``codes`` the words of their tensors."""
-    run(_put_heads, (len(heads),), maxima, codes, len(maxima), heads, room, BLOCK=1024)
+    @property
+    def parts(self) -> List[torch.Tensor]:
+        """The maxima of each part, which are 0 before a step."""
+        return self._now[1]
+
+    def put_heads(self, heads: torch.Tensor, room: torch.Tensor) -> None:
+        """Writes the word of the first tensor with an element that is not finite at the bytes
+        ``heads`` of ``room``. Ends the step."""
+        run(_put_heads, (heads.numel(),), self._now[0], self._next[0], self._codes, self._count, heads, room, BLOCK=1024)
+        self._now, self._next = self._next, self._now
 
 
 class NonFinite:
@@ -57,13 +79,13 @@ class NonFinite:
         """Forgets the last step."""
         self.state = torch.zeros_like(self.state)
 
-    def note(self, messages: torch.Tensor, stride: int, senders: int, exchange: int) -> None:
-        """Reads the words of received messages; those of rank r begin at byte r · ``stride``."""
-        run(_note, (1,), messages, stride, senders, exchange, self.state, BLOCK=1024)
-
-    def spoil(self, values: torch.Tensor) -> None:
-        """Replaces float32 values by NaN if some element of the step was not finite."""
-        run(_spoil, (triton.cdiv(values.numel(), 4 * BLOCK),), values, values.numel(), self.state, BLOCK=4 * BLOCK, warps=16)
+    def note(self, messages: torch.Tensor, stride: int, senders: int, exchange: int, values: torch.Tensor) -> None:
+        """Reads the words of received messages; those of rank r begin at byte r · ``stride``. If
+        some element of the step was not finite, replaces the float32 ``values`` by NaN."""
+        elements = values.numel()
+        heads = messages, stride, senders, exchange
+        grid = (max(-(-elements // (4 * BLOCK)), 1),)
+        run(_note, grid, *heads, self.state, values, elements, HEADS=1024, BLOCK=4 * BLOCK, warps=16)
 
     def skips(self) -> torch.Tensor:
         """Whether some element of the step was not finite, as a truth value on the device."""
@@ -90,32 +112,33 @@ class Reading:
 
 
 @triton.jit
-def _put_heads(maxima, codes, count, heads, room, BLOCK: tl.constexpr):
+def _put_heads(maxima, zeroed, codes, count, heads, room, BLOCK: tl.constexpr):
     found = tl.zeros([BLOCK], dtype=tl.int32)
     for start in range(0, count, BLOCK):
         at = start + tl.arange(0, BLOCK)
         bits = tl.load(maxima + at, mask=at < count, other=0)
         code = tl.load(codes + at, mask=at < count, other=0)
         found = tl.maximum(found, tl.where(bits > FINITE, code, 0))
+        if tl.program_id(0) == 0:
+            tl.store(zeroed + at, 0, mask=at < count)
     tl.store(words(room + tl.load(heads + tl.program_id(0))), tl.max(found, 0))
 
 
 @triton.jit(do_not_specialize=["exchange"])
-def _note(messages, stride, senders, exchange, state, BLOCK: tl.constexpr):
-    for start in range(0, senders, BLOCK):
-        sender = start + tl.arange(0, BLOCK)
+def _note(messages, stride, senders, exchange, state, values, count, HEADS: tl.constexpr, BLOCK: tl.constexpr):
+    # Earlier findings stay.
+    found = tl.load(state)
+    for start in range(0, senders, HEADS):
+        sender = start + tl.arange(0, HEADS)
         word = tl.load(words(messages + sender.to(tl.int64) * stride), mask=sender < senders, other=0)
         first = tl.min(tl.where(word != 0, sender, 0x7FFFFFFF), 0)
         code = tl.max(tl.where(sender == first, word, 0), 0)
-        # Earlier findings stay.
-        new = (tl.load(state) == 0) & (code != 0)
+        # All programs find the same, and one stores it. The others may read it already.
+        new = (found == 0) & (code != 0) & (tl.program_id(0) == 0)
         tl.store(state + 1, first, mask=new)
         tl.store(state + 2, exchange, mask=new)
         tl.store(state, code, mask=new)
-
-
-@triton.jit
-def _spoil(values, count, state, BLOCK: tl.constexpr):
-    if tl.load(state) != 0:
+        found = tl.where(found == 0, code, found)
+    if found != 0:
         at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
         tl.store(values + at, float("nan"), mask=at < count)

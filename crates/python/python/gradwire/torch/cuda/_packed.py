@@ -17,9 +17,8 @@ from ._config import Config
 from ._forms import Forms
 from ._kernel import Dense
 from ._memory import Arrays, Memory
-from ._nonfinite import HEAD, codes_of, put_heads
+from ._nonfinite import HEAD, Maxima
 from .kernels import kernel_and_memory
-from .memories import plain_memory
 
 # Blocks begin at multiples of this number of bytes, for which kernels are compiled once.
 _ALIGNMENT = 16
@@ -38,10 +37,11 @@ class Coding:
         """A compressor whose random draws are those of the rank ``drawn_as``, and its memory: with
         ``plain`` the residual with weights 1, which suits values other than gradients."""
         config = Config.of(spec, self.seed, drawn_as, self.ranks)
-        found = kernel_and_memory(config)
-        assert found is not None and isinstance(found[0], Dense), spec
+        found = kernel_and_memory(config, plain)
+        assert found is not None, spec
         kernel, memory = found
-        return kernel, plain_memory(config) if plain else memory
+        assert isinstance(kernel, Dense), spec
+        return kernel, memory
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class Packer:
         self._parts = _parts(coding, slots, starts, sender)
         self._device = coding.device
         self._length = sum(layout.lengths)
+        self._maxima = Maxima([part.places for part in self._parts], coding.device)
         self._heads = _vector(firsts, torch.int64, coding.device)
-        self._codes = _vector(codes_of([place for part in self._parts for place in part.places]), torch.int32, coding.device)
         # The names of the arrays that are kept from step to step.
         self.kept = list(dict.fromkeys(kind for part in self._parts for kind in part.memory.kept))
 
@@ -121,13 +121,10 @@ class Packer:
         without waiting. Residuals and other arrays become those after the step; those of a tensor
         with an element that is not finite stay."""
         bytes = torch.empty(max(self._length, length), dtype=torch.uint8, device=self._device)
-        maxima = []
-        for part in self._parts:
-            source = part.memory.source(part.batch, values, arrays)
+        for part, maxima in zip(self._parts, self._maxima.parts):
+            source = part.memory.source(part.batch, values, arrays, maxima)
             part.kernel.encode(part.batch, source, Forms(bytes, part.starts), step)
-            maxima.append(source.maxima)
-        # Without tensors, there are no codes.
-        put_heads(maxima[0] if len(maxima) == 1 else torch.cat(maxima or [self._codes]), self._codes, self._heads, bytes)
+        self._maxima.put_heads(self._heads, bytes)
         return bytes
 
 
@@ -142,11 +139,12 @@ class Unpacker:
         self._parts = _parts(coding, slots, starts, Sender(specs))
         self._senders = [part.batch.vector([drawn_as[place] for place in part.places], torch.int32) for part in self._parts]
 
-    def add(self, received: torch.Tensor, out: torch.Tensor, step: int, messages: int = 1, stride: int = 0) -> None:
+    def add(self, received: torch.Tensor, out: torch.Tensor, step: int, messages: int = 1, stride: int = 0, fresh: bool = False) -> None:
         """Adds the mean of the ``messages`` of each tensor to a buffer of float32. They come from
-        consecutive ranks, and begin ``stride`` bytes after each other."""
+        consecutive ranks, and begin ``stride`` bytes after each other. With ``fresh``, the
+        values in the buffer count as 0."""
         for part, senders in zip(self._parts, self._senders):
-            forms = Forms(received, part.starts, messages, stride, senders)
+            forms = Forms(received, part.starts, messages, stride, senders, int(fresh))
             part.kernel.add(part.batch, forms, out, 1.0 / messages, step, 0)
 
     def aggregate(self, out: torch.Tensor) -> None:
