@@ -7,7 +7,7 @@ on a small bucket on the CPU. So the times leave out the driver's part of launch
 events.
 
 The time of a step is what a step takes beside its buckets. With --ordinary, Triton does all
-launches, and none is prepared.
+launches.
 """
 
 import argparse
@@ -63,7 +63,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.driver import CudaDriver
 
-from gradwire.torch.cuda import _launch, _slices
+from gradwire.torch.cuda import _repeated, _slices
 from gradwire.torch.cuda._transport import DeviceTransport, Values
 
 # Two matrices that are cut into slices, and a vector: so small that PyTorch's operations on a CPU
@@ -92,7 +92,7 @@ def main():
     given = arguments.parse_args()
     triton.runtime.driver.set_active(Driver())
     if given.ordinary:
-        _launch.KNOWN = False
+        _repeated.KNOWN = False
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=given.ranks)
     bucket = torch.randn(sum(torch.Size(shape).numel() for shape in SHAPES.values()))
     hook = SimpleNamespace(buffer=lambda: bucket)

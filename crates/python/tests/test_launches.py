@@ -1,4 +1,4 @@
-"""Launches of kernels that were compiled before."""
+"""Launches that are the same at every step."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from gradwire.torch.cuda.kernels import KERNELS, kernel_and_memory
 FIXED = [name for name in KERNELS if isinstance(kernel_and_memory(Config.of(name))[0], Dense)]
 
 
-def test_prepared_launches_give_triton_the_arguments_that_it_gives_itself():
+def test_repeated_launches_give_triton_the_arguments_that_it_gives_itself():
     script = Path(__file__).with_name("check_launches.py")
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     done = subprocess.run([sys.executable, script, *FIXED, "int8:momentum=0.9"], env=environment, capture_output=True, text=True)

@@ -12,6 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
+from ._repeated import permanent
+
 _T = TypeVar("_T")
 
 
@@ -55,7 +57,7 @@ class Batch:
         if found is None:
             found = self.moved(torch.tensor(key[0], dtype=dtype, device="cpu"))
             if keep:
-                self._vectors[key] = found
+                self._vectors[key] = permanent(found)
         return found
 
     def firsts(self, counts: Sequence[int]) -> torch.Tensor:
@@ -82,8 +84,7 @@ class Batch:
             tensors = torch.repeat_interleave(torch.arange(len(counts), device="cpu"), blocks)
             first = torch.cumsum(blocks, 0) - blocks
             rows = torch.stack([tensors, torch.arange(len(tensors), device="cpu") - first[tensors]], 1).to(torch.int32)
-            table = self.moved(rows)
-            self._tables[block, units] = table
+            table = self._tables[block, units] = permanent(self.moved(rows))
         return table
 
 

@@ -29,8 +29,9 @@ from torch.distributed.distributed_c10d import AllgatherOptions, AllToAllOptions
 
 from ._batch import Slot
 from ._memory import Arrays
-from ._nonfinite import NonFinite
+from ._nonfinite import NonFinite, note
 from ._packed import Coding, Layout, Packer, Sender, Unpacker
+from ._repeated import Repeated
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,7 @@ class Scatter:
         own = [place for place, owner in enumerate(owners) if owner == peers.rank]
         # Elements between the pieces must be 0.
         self._new = torch.empty if sum(self._pieces[place].own.elements for place in own) == own_elements else torch.zeros
+        self._unpack = Repeated(self._launch, ["step", "exchange"])
         places, own_specs = [layout.places[place] for place in own], [specs[place] for place in own]
         self._unpacker = Unpacker(coding, [self._pieces[place].own for place in own], places, own_specs, [0] * len(own))
 
@@ -162,12 +164,15 @@ class Scatter:
         """Sends the messages of ``pack``. Returns an owner's buffer of float32 with the means of
         this rank's pieces, and 0 elsewhere."""
         received = self._peers.all_to_all(messages, self._layout.lengths)
-        ranks, stride = self._peers.size, self._layout.lengths[self._peers.rank]
         means = self._new(self._own_elements, dtype=torch.float32, device=received.device)
-        self._unpacker.add(received, means, step, ranks, stride, fresh=True)
-        self._unpacker.aggregate(means)
-        non_finite.note(received, stride, ranks, exchange, means)
+        self._unpack(received, means, non_finite.state, step, exchange)
         return means
+
+    def _launch(self, received: torch.Tensor, means: torch.Tensor, state: torch.Tensor, step: int, exchange: int) -> None:
+        ranks, stride = self._peers.size, self._layout.lengths[self._peers.rank]
+        self._unpacker.add(received, means, step, ranks, stride)
+        self._unpacker.aggregate(means)
+        note(received, stride, ranks, exchange, state, means)
 
 
 class Gather:
@@ -194,6 +199,7 @@ class Gather:
         starts = [owner * self._length + place for owner, layout in enumerate(layouts) for place in layout.places]
         drawn_as = [drawn_from + piece.owner for piece in ordered]
         self._unpacker = Unpacker(coding, [piece.whole for piece in ordered], starts, [piece.spec for piece in ordered], drawn_as)
+        self._unpack = Repeated(self._launch, ["step", "exchange"])
 
     @property
     def message_bytes(self) -> int:
@@ -208,14 +214,15 @@ class Gather:
         """The messages of a step, from an owner's buffer; see ``Packer.pack``."""
         return self._packer.pack(values, arrays, step, self._length)
 
-    def add(
-        self, messages: torch.Tensor, out: torch.Tensor, step: int, non_finite: NonFinite, exchange: int, fresh: bool = False
-    ) -> None:
-        """Sends the messages of ``pack``, and adds the pieces of all owners to a buffer of
-        float32. With ``fresh``, the values in the buffer count as 0."""
+    def add(self, messages: torch.Tensor, out: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> None:
+        """Sends the messages of ``pack``, and writes the pieces of all owners to a buffer of
+        float32."""
         received = self._peers.all_gather(messages)
-        self._unpacker.add(received, out, step, fresh=fresh)
-        non_finite.note(received, self._length, self._peers.size, exchange, out)
+        self._unpack(received, out, non_finite.state, step, exchange)
+
+    def _launch(self, received: torch.Tensor, out: torch.Tensor, state: torch.Tensor, step: int, exchange: int) -> None:
+        self._unpacker.add(received, out, step)
+        note(received, self._length, self._peers.size, exchange, state, out)
 
 
 class Average:
@@ -228,6 +235,7 @@ class Average:
         self._packer = Packer(coding, slots, self._layout, Sender(specs, peers.rank))
         self.kept = self._packer.kept
         self._unpacker = Unpacker(coding, slots, self._layout.places, specs, [0] * len(slots))
+        self._unpack = Repeated(self._launch, ["step", "exchange"])
         self.names = [slot.name for slot in slots]
 
     @property
@@ -239,16 +247,17 @@ class Average:
         """The messages of a step; see ``Packer.pack``."""
         return self._packer.pack(values, arrays, step)
 
-    def add(
-        self, messages: torch.Tensor, out: torch.Tensor, step: int, non_finite: NonFinite, exchange: int, fresh: bool = False
-    ) -> None:
-        """Sends the messages of ``pack``, and adds the means of all ranks to a buffer of float32,
-        which is 0 at their elements. With ``fresh``, the values in the buffer count as 0."""
+    def add(self, messages: torch.Tensor, out: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> None:
+        """Sends the messages of ``pack``, and writes the means of all ranks to a buffer of
+        float32."""
         received = self._peers.all_gather(messages)
-        ranks, stride = self._peers.size, messages.numel()
-        self._unpacker.add(received, out, step, ranks, stride, fresh)
+        self._unpack(received, out, non_finite.state, step, exchange)
+
+    def _launch(self, received: torch.Tensor, out: torch.Tensor, state: torch.Tensor, step: int, exchange: int) -> None:
+        ranks, (stride,) = self._peers.size, self._layout.lengths
+        self._unpacker.add(received, out, step, ranks, stride)
         self._unpacker.aggregate(out)
-        non_finite.note(received, stride, ranks, exchange, out)
+        note(received, stride, ranks, exchange, state, out)
 
 
 def _alone(coding: Coding, pieces: Sequence[Piece]) -> Layout:

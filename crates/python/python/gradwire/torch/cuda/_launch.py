@@ -5,21 +5,17 @@ No launch fuses a product and a sum into one instruction, so each is rounded, as
 
 from __future__ import annotations
 
-import os
-from collections import defaultdict
 from threading import Lock
-from typing import Any, Callable, DefaultDict, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 import torch
 
 from ._batch import Batch
-from ._prepared import KNOWN, Prepared
+from ._repeated import INTERPRETED, Launch, record
 
 # The default number of elements that a program processes.
 BLOCK = 4096
 
-# Triton's interpreter never fuses, and takes no options of the compiler.
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 # With Triton's default of 4 warps each thread processes 32 elements of a block and needs up to 255
 # registers. Then few warps fit on a multiprocessor, and they cannot hide the latency of memory.
 # Measured on an H200: results/gpu.
@@ -36,23 +32,15 @@ FEW_WARPS = 8
 _LAUNCHES = Lock()
 
 
-# The prepared launches of a kernel, by its function, its options and its constants.
-_PREPARED: DefaultDict[Tuple[Any, ...], Prepared] = defaultdict(Prepared)
-
-
 def run(kernel: Any, grid: Tuple[int, ...], *arguments: Any, warps: int = 4, **constants: Any) -> None:
     """Runs the programs of a grid, each on ``warps`` warps of threads; none if a length of the grid
     is 0."""
-    if not all(grid):
-        return
-    prepared = _PREPARED[(kernel.fn, warps, *constants.items())]
-    if prepared.launch((*grid, 1, 1)[:3], arguments):
-        return
+    # Triton's interpreter never fuses, and takes no options of the compiler.
     options = {} if INTERPRETED else {"enable_fp_fusion": False, "num_warps": warps}
-    with _LAUNCHES:
-        compiled = kernel[grid](*arguments, **constants, **options)
-        if KNOWN:
-            prepared.learn(kernel, compiled, arguments, constants)
+    if all(grid):
+        with _LAUNCHES:
+            compiled = kernel[grid](*arguments, **constants, **options)
+        record(Launch(kernel, compiled, grid, arguments, constants))
 
 
 def launch(kernel: Any, table: torch.Tensor, *arguments: Any, warps: int = _WARPS, **constants: Any) -> None:

@@ -17,6 +17,7 @@ from .._staging import Stream
 from ._batch import moved
 from ._forms import words
 from ._launch import BLOCK, run
+from ._repeated import permanent
 from ._source import FINITE
 
 # Forms follow it, and begin at multiples of four.
@@ -29,7 +30,7 @@ _FIRST = (1 << 31) - 1
 class Found(NamedTuple):
     """The first element of a step that is not finite."""
 
-    # The number of the exchange in its step, in the order of ``NonFinite.note``.
+    # The number of the exchange in its step, in the order of ``note``.
     exchange: int
     # The rank that sent the messages, and the place of the tensor among them.
     sender: int
@@ -48,23 +49,15 @@ class Maxima:
         for start, of_part in zip(starts, places):
             codes[start : start + len(of_part)] = _FIRST - torch.tensor(of_part, dtype=torch.int32, device="cpu")
         # The words of the tensors.
-        self._codes, self._count = moved(codes, device), len(codes)
-        # Parameters may be gathered in inference mode, but later steps are not.
-        with torch.inference_mode(False):
-            wholes = [torch.zeros(len(codes), dtype=torch.int32, device=device) for _ in range(2)]
-        # The maxima of this step and of the next one, of all parts and of each.
-        self._now, self._next = [(whole, [whole[s : s + len(p)] for s, p in zip(starts, places)]) for whole in wholes]
-
-    @property
-    def parts(self) -> List[torch.Tensor]:
-        """The maxima of each part, which are 0 before a step."""
-        return self._now[1]
+        self._codes, self._count = permanent(moved(codes, device)), len(codes)
+        self._all = permanent(torch.zeros(len(codes), dtype=torch.int32, device=device))
+        # The maxima of each part, which are 0 before a step.
+        self.parts = [permanent(self._all[start : start + len(of_part)]) for start, of_part in zip(starts, places)]
 
     def put_heads(self, heads: torch.Tensor, room: torch.Tensor) -> None:
         """Writes the word of the first tensor with an element that is not finite at the bytes
-        ``heads`` of ``room``. Ends the step."""
-        run(_put_heads, (heads.numel(),), self._now[0], self._next[0], self._codes, self._count, heads, room, BLOCK=1024)
-        self._now, self._next = self._next, self._now
+        ``heads`` of ``room``. Then the maxima are 0 again."""
+        run(_put_heads, (1,), self._all, self._codes, self._count, heads, heads.numel(), room, BLOCK=1024)
 
 
 class NonFinite:
@@ -79,14 +72,6 @@ class NonFinite:
         """Forgets the last step."""
         self.state = torch.zeros_like(self.state)
 
-    def note(self, messages: torch.Tensor, stride: int, senders: int, exchange: int, values: torch.Tensor) -> None:
-        """Reads the words of received messages; those of rank r begin at byte r · ``stride``. If
-        some element of the step was not finite, replaces the float32 ``values`` by NaN."""
-        elements = values.numel()
-        heads = messages, stride, senders, exchange
-        grid = (max(-(-elements // (4 * BLOCK)), 1),)
-        run(_note, grid, *heads, self.state, values, elements, HEADS=1024, BLOCK=4 * BLOCK, warps=16)
-
     def skips(self) -> torch.Tensor:
         """Whether some element of the step was not finite, as a truth value on the device."""
         return self.state[0] != 0
@@ -94,6 +79,15 @@ class NonFinite:
     def reading(self, stream: Stream) -> Reading:
         """Starts to copy what was found to main memory, in the entered stream."""
         return Reading(self.state, stream)
+
+
+def note(messages: torch.Tensor, stride: int, senders: int, exchange: int, state: torch.Tensor, values: torch.Tensor) -> None:
+    """Reads the words of received messages to ``NonFinite.state``; those of rank r begin at byte
+    r · ``stride``. If some element of the step was not finite, replaces the float32 ``values`` by
+    NaN."""
+    elements = values.numel()
+    grid = (max(-(-elements // (4 * BLOCK)), 1),)
+    run(_note, grid, messages, stride, senders, exchange, state, values, elements, HEADS=1024, BLOCK=4 * BLOCK, warps=16)
 
 
 class Reading:
@@ -112,16 +106,23 @@ class Reading:
 
 
 @triton.jit
-def _put_heads(maxima, zeroed, codes, count, heads, room, BLOCK: tl.constexpr):
+def _put_heads(maxima, codes, count, heads, messages, room, BLOCK: tl.constexpr):
     found = tl.zeros([BLOCK], dtype=tl.int32)
     for start in range(0, count, BLOCK):
         at = start + tl.arange(0, BLOCK)
         bits = tl.load(maxima + at, mask=at < count, other=0)
         code = tl.load(codes + at, mask=at < count, other=0)
         found = tl.maximum(found, tl.where(bits > FINITE, code, 0))
-        if tl.program_id(0) == 0:
-            tl.store(zeroed + at, 0, mask=at < count)
-    tl.store(words(room + tl.load(heads + tl.program_id(0))), tl.max(found, 0))
+    # The maximum needs all loads, so they are done before the maxima become 0.
+    word = tl.max(found, 0)
+    tl.debug_barrier()
+    for start in range(0, count, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        tl.store(maxima + at, 0, mask=at < count)
+    for start in range(0, messages, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        inside = at < messages
+        tl.store(words(room + tl.load(heads + at, mask=inside, other=0)), word, mask=inside)
 
 
 @triton.jit(do_not_specialize=["exchange"])

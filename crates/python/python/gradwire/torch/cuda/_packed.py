@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import List, Sequence, Tuple
+from typing import Any, List, Sequence, Tuple
 
 import torch
 
@@ -18,6 +18,7 @@ from ._forms import Forms
 from ._kernel import Dense
 from ._memory import Arrays, Memory
 from ._nonfinite import HEAD, Maxima
+from ._repeated import Repeated, permanent
 from .kernels import kernel_and_memory
 
 # Blocks begin at multiples of this number of bytes, for which kernels are compiled once.
@@ -112,24 +113,32 @@ class Packer:
         self._device = coding.device
         self._length = sum(layout.lengths)
         self._maxima = Maxima([part.places for part in self._parts], coding.device)
-        self._heads = _vector(firsts, torch.int64, coding.device)
+        self._heads = permanent(moved(torch.tensor(firsts, dtype=torch.int64, device="cpu"), coding.device))
         # The names of the arrays that are kept from step to step.
         self.kept = list(dict.fromkeys(kind for part in self._parts for kind in part.memory.kept))
+        self._compress = Repeated(self._launch, ["step"])
 
     def pack(self, values: torch.Tensor, arrays: Arrays, step: int, length: int = 0) -> torch.Tensor:
         """The messages of a step, and unspecified bytes behind them up to ``length``; launches
         without waiting. Residuals and other arrays become those after the step; those of a tensor
         with an element that is not finite stay."""
         bytes = torch.empty(max(self._length, length), dtype=torch.uint8, device=self._device)
+        self._compress(values, bytes, *(arrays[kind] for kind in self.kept), step)
+        return bytes
+
+    def _launch(self, values: torch.Tensor, bytes: torch.Tensor, *rest: Any) -> None:
+        """Compresses the values. ``rest`` are the kept arrays and the step."""
+        *arrays, step = rest
+        named = dict(zip(self.kept, arrays))
         for part, maxima in zip(self._parts, self._maxima.parts):
-            source = part.memory.source(part.batch, values, arrays, maxima)
+            source = part.memory.source(part.batch, values, named, maxima)
             part.kernel.encode(part.batch, source, Forms(bytes, part.starts), step)
         self._maxima.put_heads(self._heads, bytes)
-        return bytes
 
 
 class Unpacker:
-    """Adds the tensors of received messages to a buffer, with one launch of each kernel.
+    """Adds the tensors of received messages to a buffer, with one launch of each kernel. Values
+    that are in the buffer before count as 0.
 
     ``slots`` has their places in the buffer, ``starts`` the first byte of each form, and
     ``drawn_as`` the rank in the random draws of each message.
@@ -139,12 +148,11 @@ class Unpacker:
         self._parts = _parts(coding, slots, starts, Sender(specs))
         self._senders = [part.batch.vector([drawn_as[place] for place in part.places], torch.int32) for part in self._parts]
 
-    def add(self, received: torch.Tensor, out: torch.Tensor, step: int, messages: int = 1, stride: int = 0, fresh: bool = False) -> None:
+    def add(self, received: torch.Tensor, out: torch.Tensor, step: int, messages: int = 1, stride: int = 0) -> None:
         """Adds the mean of the ``messages`` of each tensor to a buffer of float32. They come from
-        consecutive ranks, and begin ``stride`` bytes after each other. With ``fresh``, the
-        values in the buffer count as 0."""
+        consecutive ranks, and begin ``stride`` bytes after each other."""
         for part, senders in zip(self._parts, self._senders):
-            forms = Forms(received, part.starts, messages, stride, senders, int(fresh))
+            forms = Forms(received, part.starts, messages, stride, senders, fresh=1)
             part.kernel.add(part.batch, forms, out, 1.0 / messages, step, 0)
 
     def aggregate(self, out: torch.Tensor) -> None:
@@ -152,7 +160,3 @@ class Unpacker:
         results of votes, or the means."""
         for part in self._parts:
             part.kernel.aggregate(part.batch, out)
-
-
-def _vector(values: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    return moved(torch.tensor(values, dtype=dtype, device="cpu"), device)

@@ -81,5 +81,5 @@ class GatherShards:
         # Between the tensors of a shard there may be gaps. The memory of a float32 bucket is free,
         # because its values were packed.
         values = place.zero_() if place.dtype == torch.float32 else torch.zeros_like(place, dtype=torch.float32)
-        self._gather.add(messages, values, step, non_finite, exchange, fresh=True)
+        self._gather.add(messages, values, step, non_finite, exchange)
         return values

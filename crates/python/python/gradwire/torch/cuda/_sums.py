@@ -22,19 +22,20 @@ class Sums(NamedTuple):
     lengths: torch.Tensor
 
 
-def block_sums(batch: Batch, columns: int, kernel: Any, *arguments: Any, **options: Any) -> Sums:
-    """Some sums of each block, one in each column.
-
-    A program of the kernel stores the sums of its block in a row of the kernel's last argument.
-    """
-    sums = torch.empty(batch.table(BLOCK).size(0), columns, dtype=torch.float64, device=batch.device)
-    over(batch, kernel, *arguments, sums, **options)
-    return Sums(sums, _firsts(batch), batch.lengths)
+def room_for(batch: Batch, columns: int) -> Sums:
+    """Room for sums, one in each column. A program of a kernel stores the sums of its block in its
+    row."""
+    rows = batch.table(BLOCK).size(0)
+    return Sums(torch.empty(rows, columns, dtype=torch.float64, device=batch.device), _firsts(batch), batch.lengths)
 
 
 def totals(batch: Batch, columns: int, kernel: Any, *arguments: Any, **options: Any) -> torch.Tensor:
-    """The sums of ``block_sums`` for each tensor; 0 for an empty tensor."""
-    sums = block_sums(batch, columns, kernel, *arguments, **options)
+    """Some sums of each tensor, one in each column; 0 for an empty tensor.
+
+    A program of the kernel stores the sums of its block in a row of the kernel's last argument.
+    """
+    sums = room_for(batch, columns)
+    over(batch, kernel, *arguments, sums.sums, **options)
     found = torch.empty(len(batch.slots), columns, dtype=torch.float64, device=batch.device)
     run(_totals, (len(batch.slots), columns), sums, found, COLUMNS=columns, BLOCK=BLOCK)
     return found

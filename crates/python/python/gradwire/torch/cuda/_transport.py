@@ -53,7 +53,7 @@ class _AllGather:
 
     def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
         means = _room_for(place)
-        self._average.add(messages, means, step, non_finite, exchange, fresh=True)
+        self._average.add(messages, means, step, non_finite, exchange)
         return means
 
 
@@ -85,7 +85,7 @@ class _ScatterReduce:
         own = self._scatter.means(messages, step, non_finite, exchange)
         packed = self._gather.pack(own, self._of_means.named(self._gather.kept), step)
         means = _room_for(place)
-        self._gather.add(packed, means, step, non_finite, exchange + 1, fresh=True)
+        self._gather.add(packed, means, step, non_finite, exchange + 1)
         return means
 
 

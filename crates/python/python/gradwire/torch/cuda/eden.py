@@ -27,6 +27,7 @@ from ._forms import Forms, before, floats, form_of
 from ._kernel import Dense
 from ._launch import launch
 from ._philox import word
+from ._repeated import permanent
 from ._source import LARGEST, Source, corrected, keep, largest
 from ._symbols import bytes_of, put, take, width_of
 from ._tensors import in_bucket, store
@@ -107,7 +108,10 @@ def _tables(bits: int, batch: Batch) -> Tuple[torch.Tensor, torch.Tensor, torch.
     doubles = levels.double()
     # One number more, so the table for one bit is not empty.
     limits = torch.cat([((doubles[:-1] + doubles[1:]) / 2).float(), torch.zeros(1, device="cpu")])
-    return _rows(batch), batch.moved(limits), batch.moved(torch.cat([levels, -levels]))
+    tables = _rows(batch), batch.moved(limits), batch.moved(torch.cat([levels, -levels]))
+    for table in tables:
+        permanent(table)
+    return tables
 
 
 def _rows(batch: Batch) -> torch.Tensor:

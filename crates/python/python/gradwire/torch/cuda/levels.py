@@ -24,6 +24,7 @@ from ._forms import Forms, before, floats, form_of, put_first
 from ._kernel import Dense
 from ._launch import BLOCK, FEW_WARPS, launch, over
 from ._philox import rounding
+from ._repeated import permanent
 from ._source import LARGEST, Source, corrected, is_finite, keep, largest
 from ._symbols import bytes_of, put_block, take, width_of
 from ._tensors import block_of, in_bucket, store
@@ -66,9 +67,7 @@ class Qsgd(Dense):
     def encode(self, batch: Batch, source: Source, forms: Forms, step: int) -> None:
         columns = min(triton.next_power_of_2(self._bucket), BLOCK)
         rows = BLOCK // columns
-        starts, count = self._starts(batch)
-        # The inverse of each bucket's step. Reading it is faster than a division for each element.
-        inverses = torch.empty(count, dtype=torch.float32, device=batch.device)
+        starts, inverses = self._starts(batch)
         launch(
             _qsgd_steps,
             batch.table(rows, self._buckets_of),
@@ -104,10 +103,11 @@ class Qsgd(Dense):
     def _buckets_of(self, elements: int) -> int:
         return triton.cdiv(elements, self._bucket)
 
-    def _starts_of(self, batch: Batch) -> Tuple[torch.Tensor, int]:
-        """The first bucket of each tensor among the buckets of a batch, and their number."""
+    def _starts_of(self, batch: Batch) -> Tuple[torch.Tensor, torch.Tensor]:
+        """The first bucket of each tensor among the buckets of a batch, and room for the inverse of
+        each bucket's step. Reading it is faster than a division for each element."""
         counts = [self._buckets_of(slot.elements) for slot in batch.slots]
-        return batch.firsts(counts), sum(counts)
+        return batch.firsts(counts), permanent(torch.empty(sum(counts), dtype=torch.float32, device=batch.device))
 
 
 @triton.jit

@@ -15,12 +15,14 @@ import torch
 import triton
 import triton.language as tl
 
-from ._batch import Batch
+from ._batch import Batch, PerBatch
+from ._config import Config
 from ._forms import Forms, before, floats, form_of
 from ._kernel import Dense
 from ._launch import BLOCK, for_tensors, over
+from ._repeated import permanent
 from ._source import Source, corrected, is_finite, keep, largest, put_maximum
-from ._sums import block_sums, total
+from ._sums import Sums, room_for, total
 from ._symbols import bytes_of, put_block, take
 from ._tensors import block_of, in_bucket, load, store
 
@@ -59,8 +61,13 @@ class EfSignSgd(_Signs):
 
     MEANS = 1
 
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._sums = PerBatch(_sums)
+
     def _put_means(self, batch: Batch, source: Source, forms: Forms) -> None:
-        sums = block_sums(batch, 3, _sums_by_sign, source, warps=4)
+        sums = self._sums(batch)
+        over(batch, _sums_by_sign, source, sums.sums, warps=4)
         for_tensors(batch, _means, sums, source, forms, MEANS=self.MEANS, BLOCK=BLOCK)
 
 
@@ -68,6 +75,13 @@ class OneBit(EfSignSgd):
     """Signs that stand for the mean of the elements with that sign."""
 
     MEANS = 2
+
+
+def _sums(batch: Batch) -> Sums:
+    """Room for the sums of ``_sums_by_sign``."""
+    sums = room_for(batch, 3)
+    permanent(sums.sums)
+    return sums
 
 
 @triton.jit

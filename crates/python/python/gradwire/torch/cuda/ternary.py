@@ -10,6 +10,8 @@ on the host.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -18,11 +20,12 @@ from ._batch import Batch, PerBatch, at_least_one, place
 from ._config import Config
 from ._forms import Forms, before, floats, form_of, put_first
 from ._kernel import Dense
-from ._launch import FEW_WARPS, MANY_WARPS, over
+from ._launch import BLOCK, FEW_WARPS, MANY_WARPS, for_tensors, over
 from ._philox import rounding
+from ._repeated import permanent
 from ._source import LARGEST, Source, corrected, keep, largest
-from ._sums import totals
-from ._tensors import block_of, in_bucket, scratch, store
+from ._sums import Sums, room_for, total
+from ._tensors import Tensors, block_of, in_bucket, scratch, store
 
 
 def bytes_of(elements: int) -> int:
@@ -61,25 +64,51 @@ class TernGrad(_Ternary):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self._clip = config.real("clip")
+        self._rooms = PerBatch(self._rooms_of)
 
     def encode(self, batch: Batch, source: Source, forms: Forms, step: int) -> None:
-        limits = None if self._clip == 0.0 else self._limits(batch, source)
-        # Random words are drawn for neighbours together, but a byte has an element of each fifth of
-        # the tensor. So one kernel stores the trits, and another one packs them.
-        trits = scratch(batch, torch.uint8)
+        rooms, limits = self._rooms(batch), None
+        if self._clip != 0.0:
+            limits = rooms.limits
+            over(batch, _moments, source, rooms.moments.sums, warps=4)
+            for_tensors(batch, _limit, rooms.moments, rooms.factors, limits, BLOCK=BLOCK)
         draws = self.draws(batch, step)
-        over(batch, _terngrad, *draws, source, limits, forms, trits, units=at_least_one, warps=FEW_WARPS)
-        over(batch, _pack, trits, forms, units=bytes_of, warps=MANY_WARPS)
+        over(batch, _terngrad, *draws, source, limits, forms, rooms.trits, units=at_least_one, warps=FEW_WARPS)
+        over(batch, _pack, rooms.trits, forms, units=bytes_of, warps=MANY_WARPS)
 
-    def _limits(self, batch: Batch, source: Source) -> torch.Tensor:
-        """The value at which each tensor is clipped; 0 if its deviation may be a rounding error."""
-        mean, square = (totals(batch, 2, _moments, source, warps=4) / _counts(batch)).unbind(1)
-        variance = square - mean * mean
-        return (self._clip * torch.where(variance > 1e-12 * square, variance, 0.0).sqrt()).float()
+    def _rooms_of(self, batch: Batch) -> _Rooms:
+        # Arguments of kernels would be rounded to float32.
+        factors = batch.moved(torch.tensor([self._clip, 1e-12], dtype=torch.float64, device="cpu"))
+        limits = torch.empty(len(batch.slots), dtype=torch.float32, device=batch.device)
+        rooms = _Rooms(scratch(batch, torch.uint8), room_for(batch, 2), factors, limits)
+        for tensor in (*rooms.trits, rooms.moments.sums, rooms.moments.firsts, factors, limits):
+            permanent(tensor)
+        return rooms
 
 
-# The numbers of elements, to divide by.
-_counts = PerBatch(lambda batch: batch.lengths.clamp(min=1).double()[:, None])
+class _Rooms(NamedTuple):
+    """Room for what kernels of one step tell each other, and constants."""
+
+    # A byte for each element. Random words are drawn for neighbours together, but a byte of a form
+    # has an element of each fifth of the tensor. So one kernel stores the trits, and another one
+    # packs them.
+    trits: Tensors
+    moments: Sums
+    # The number of deviations at which a tensor is clipped, and the part of the mean square below
+    # which a variance may be a rounding error.
+    factors: torch.Tensor
+    # The value at which each tensor is clipped; 0 if its deviation may be a rounding error.
+    limits: torch.Tensor
+
+
+@triton.jit
+def _limit(sums, factors, limits, BLOCK: tl.constexpr):
+    tensor = tl.program_id(0)
+    count = tl.maximum(tl.load(sums.lengths + tensor), 1).to(tl.float64)
+    mean, square = total(sums, tensor, 0, 2, BLOCK) / count, total(sums, tensor, 1, 2, BLOCK) / count
+    variance = square - mean * mean
+    variance = tl.where(variance > tl.load(factors + 1) * square, variance, 0.0)
+    tl.store(limits + tensor, (tl.load(factors) * tl.sqrt(variance)).to(tl.float32))
 
 
 @triton.jit

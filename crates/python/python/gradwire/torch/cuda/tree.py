@@ -21,6 +21,7 @@ from ._config import Config
 from ._forms import Forms, before, floats, form_of, put_first
 from ._kernel import Dense
 from ._launch import MANY_WARPS, over
+from ._repeated import permanent
 from ._source import Source, corrected, keep, largest
 from ._tensors import block_of, in_bucket, store
 from .levels import invertible
@@ -70,7 +71,8 @@ def _tables(batch: Batch) -> Tables:
     edges = torch.arange(first, last + 1, device="cpu") << shift
     reached = torch.searchsorted(patterns, edges, right=True)
     reached[0] = 0
-    return Tables(batch.moved(numbers), batch.moved(limits), batch.moved(reached.to(torch.int32)), first, shift)
+    tables = [permanent(batch.moved(table)) for table in (numbers, limits, reached.to(torch.int32))]
+    return Tables(*tables, first, shift)
 
 
 class DynamicTree(Dense):
