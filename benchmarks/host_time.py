@@ -143,7 +143,7 @@ def transport(spec, exchange, bucket):
     return lambda step: averaging.average(0, step, names, bucket, 1.0), averaging.end_step
 
 
-def shortest(work, calls=5, repetitions=300):
+def shortest(work, calls=2, repetitions=2000):
     """Microseconds of a call in this thread: the least mean of several repetitions."""
     found = []
     for _ in range(repetitions):

@@ -122,14 +122,14 @@ def check_conditions(rounds=500):
     _repeated._MOST = len(data) * len(other)
     for _ in range(rounds):
         now.stream = draw.randrange(1 << 48)
-        work(draw.choice(data), draw.choice(other), draw.choice([0, 1, 2, 16, 17, -16, 2**31 - 1, -(2**31)]))
+        work(draw.choice(data), draw.choice(other), draw.choice([0, 1, 2, 16, 17, 2**31 - 1]))
     assert Counts.repeated > rounds / 2 and Counts.ordinary > 40, (Counts.repeated, Counts.ordinary)
     Counts.repeated = 0
     hooks = triton.knobs.runtime.launch_enter_hook
     hooks.add(print_nothing := lambda metadata: None)
     work(data[0], None, 1)
     hooks.remove(print_nothing)
-    for free in (2**31, -(2**31) - 1, 2**40, True):
+    for free in (2**31, 2**40, -1, True):
         work(data[0], None, free)
     now.device = 1
     work(data[0], None, 1)

@@ -2,9 +2,9 @@
 
 At each launch, Triton finds out what its compiled code depends on: the types of the arguments, the
 alignment of addresses, and which integers are 1 or multiples of 16. That takes the host longer than
-the launch itself. ``Repeated`` does it once for all launches of some work: it writes a function that
-looks only at what changes, and gives Triton's launcher what Triton gives it, with addresses in place
-of tensors.
+the launch itself. ``Repeated`` does it once for all launches of some work. It writes a function
+that looks only at what changes, and gives Triton's launcher what Triton gives it, with addresses in
+place of tensors.
 """
 
 from __future__ import annotations
@@ -68,6 +68,10 @@ def permanent(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def _is_permanent(tensor: torch.Tensor) -> bool:
+    return _permanent.get(id(tensor)) is tensor
+
+
 def record(launch: Launch) -> None:
     """Notes a launch, if this thread records."""
     if _recording.launches is not None:
@@ -78,9 +82,10 @@ class Repeated:
     """Work whose only effect are launches of kernels. It is called with its inputs: tensors or
     ``None``, and then an integer for each name in ``integers``.
 
-    The work must make the same launches each time. Their arguments may differ only in the inputs;
-    an integer is the parameter of that name of any kernel. If the work uses other tensors that are
-    not permanent, such as results of PyTorch's operations, it is done each time.
+    As long as these integers are below 2³¹, the work must make the same launches each time. Their
+    arguments may differ only in the inputs; an integer is the parameter of that name of any kernel.
+    If the work uses other tensors that are not permanent, such as results of PyTorch's operations,
+    it is done each time.
     """
 
     def __init__(self, work: Callable[..., None], integers: Sequence[str] = ()) -> None:
@@ -95,7 +100,8 @@ class Repeated:
         if not self._learns:
             self._work(*inputs)
             return
-        _recording.launches = launches = []
+        launches: List[Launch] = []
+        _recording.launches = launches
         try:
             self._work(*inputs)
         finally:
@@ -157,8 +163,9 @@ class _Writer:
             is_aligned = "==" if value.data_ptr() % 16 == 0 else "!="
             self._conditions.append(f"{name}.dtype is {self._global(value.dtype)}")
             self._conditions.append(f"({name}_at := {name}.data_ptr()) % 16 {is_aligned} 0")
-        elif type(value) is int and -(1 << 31) <= value < 1 << 31:
-            self._conditions.append(f"type({name}) is int and -0x80000000 <= {name} < 0x80000000")
+        elif type(value) is int and 0 <= value < 1 << 31:
+            # Greater integers have another type in the code.
+            self._conditions.append(f"type({name}) is int and 0 <= {name} < 0x80000000")
         else:
             raise _Unknown
 
@@ -180,12 +187,11 @@ class _Writer:
         if isinstance(value, tuple):
             return f"({''.join(self._argument(part) + ', ' for part in value)})"
         if isinstance(value, torch.Tensor):
-            address = self._addresses.get(id(value))
-            if address is None:
-                if _permanent.get(id(value)) is not value:
-                    raise _Unknown
-                address = self._global(value.data_ptr())
-            return address
+            if id(value) in self._addresses:
+                return self._addresses[id(value)]
+            if not _is_permanent(value):
+                raise _Unknown
+            return self._global(value.data_ptr())
         if parameter is not None and parameter.name in self._inputs:
             if value != self._inputs[parameter.name] or not parameter.do_not_specialize:
                 raise _Unknown

@@ -71,8 +71,8 @@ def _tables(batch: Batch) -> Tables:
     edges = torch.arange(first, last + 1, device="cpu") << shift
     reached = torch.searchsorted(patterns, edges, right=True)
     reached[0] = 0
-    tables = [permanent(batch.moved(table)) for table in (numbers, limits, reached.to(torch.int32))]
-    return Tables(*tables, first, shift)
+    on_device = [permanent(batch.moved(table)) for table in (numbers, limits, reached.to(torch.int32))]
+    return Tables(on_device[0], on_device[1], on_device[2], first, shift)
 
 
 class DynamicTree(Dense):
