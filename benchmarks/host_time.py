@@ -1,5 +1,5 @@
-"""Time that the host spends on one bucket in a communication hook that leaves messages on the
-device, beside PyTorch's fp16_compress_hook. Needs a C compiler, but no GPU.
+"""Time that the host spends on one bucket in device transport, beside PyTorch's fp16_compress_hook.
+Needs a C compiler, but no GPU.
 
 Triton compiles and launches kernels as for an H100, with a CUDA driver whose functions do nothing.
 Collectives are those of PyTorch's fake process group, which send nothing. PyTorch's operations run
@@ -143,7 +143,7 @@ def transport(spec, exchange, bucket):
     return lambda step: averaging.average(0, step, names, bucket, 1.0), averaging.end_step
 
 
-def shortest(work, calls=2, repetitions=2000):
+def shortest(work, calls=2, repetitions=1000):
     """Microseconds of a call in this thread: the least mean of several repetitions."""
     found = []
     for _ in range(repetitions):

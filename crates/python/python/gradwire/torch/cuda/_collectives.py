@@ -8,10 +8,12 @@ The caller cuts tensors into pieces and decides where their elements are:
   place in the values and ``kept`` its place in the kept arrays.
 - ``Scatter``: ``pack`` compresses all pieces of a buffer, and ``means`` returns the means of this
   rank's own pieces over all ranks. A reduce-scatter.
-- ``Gather``: ``pack`` compresses this rank's own pieces, and ``add`` adds the pieces of all owners
-  to a buffer. An all-gather.
-- ``Average``: ``pack`` compresses all pieces, and ``add`` adds their means over all ranks to a
+- ``Gather``: ``pack`` compresses this rank's own pieces, and ``add`` writes the pieces of all
+  owners to a buffer. An all-gather.
+- ``Average``: ``pack`` compresses all pieces, and ``add`` writes their means over all ranks to a
   buffer. An all-reduce by an all-gather, for a few ranks. Owners and ``own`` do not matter.
+
+If some element of the step was not finite on a rank, ``means`` and ``add`` make all results NaN.
 
 ``pack`` takes the kept arrays with the names ``kept``. It and the other method may run in two
 streams. A scatter-reduce is a ``Scatter`` and then a ``Gather`` of the means. Messages are added in
