@@ -19,7 +19,7 @@ from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
 from gradwire.torch.cuda._kernel import Dense
-from gradwire.torch.cuda._nonfinite import Maxima, note
+from gradwire.torch.cuda._nonfinite import Maxima, NonFinite, note
 from gradwire.torch.cuda.changes import Changes
 from kernels import Device, tensors
 
@@ -68,6 +68,8 @@ both = True
 words = torch.zeros(64, dtype=torch.int32)
 Maxima([range(5), range(5, 7)], words.device).put_heads(words.long(), words.view(torch.uint8))
 note(words.view(torch.uint8), 16, 3, 5, words, words.float())
+for dtype in (torch.float32, torch.float16, torch.bfloat16):
+    NonFinite(words.device).spoil(words.to(dtype))
 for dtype in (torch.uint8, torch.int16, torch.int32, torch.int64):
     Changes(torch.zeros(5000, dtype=dtype), torch.zeros(5000, dtype=dtype)).advance(3)
 print(f"{len(compiled)} kernels compiled")

@@ -128,7 +128,7 @@ def saved(rank, size, before, after, where):
         # Copies in the reducer would be copied again at every step that may be skipped.
         kinds = {
             kind
-            for kind in handle._device.kept.arrays
+            for kind in handle._device_exchange.kept.arrays
             for name, _ in model.module.named_parameters()
             if handle._reducer.array(name, kind) is not None
         }
@@ -152,7 +152,7 @@ def poisoned(rank, size, on_nonfinite):
     model, handle = build(KEPT[0], device="gpu", on_nonfinite=on_nonfinite, scaler=scaler, **KEPT[1])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     train(model, optimizer, rank, [0])
-    before = {kind: array.clone() for kind, array in handle._device.kept.arrays.items()}
+    before = {kind: array.clone() for kind, array in handle._device_exchange.kept.arrays.items()}
     assert set(before) == {"residual", "velocity"}
     for parameter in model.parameters():
         if rank == 1:
@@ -164,7 +164,7 @@ def poisoned(rank, size, on_nonfinite):
     except _core.GradwireError as error:
         return type(error).__name__, str(error)
     skipped = all(torch.isnan(parameter.grad).all() for parameter in model.parameters())
-    return skipped, all(bool((array == before[kind]).all()) for kind, array in handle._device.kept.arrays.items())
+    return skipped, all(bool((array == before[kind]).all()) for kind, array in handle._device_exchange.kept.arrays.items())
 
 
 def test_values_that_are_not_finite_are_named_or_skip_the_step():
@@ -229,7 +229,7 @@ def mixed(rank, size):
     optimizer, kept = torch.optim.SGD(model.parameters(), lr=0.1), []
     for steps in (range(2), range(2, 5)):
         train(model, optimizer, rank, steps)
-        parts = [part for bucket in handle._device._buckets.values() for part in bucket._parts]
+        parts = [part for bucket in handle._device_exchange._buckets.values() for part in bucket._parts]
         assert len({type(part.kernel) for part in parts}) > 1
         kept.append(sum(len(part.batch._vectors) for part in parts))
     return kept
@@ -245,7 +245,7 @@ def resident(rank, size):
     and one with it."""
     model, handle = build("3lc", device="gpu", rules={"first.*": "3lc:ef=off"})
     train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(2))
-    return {kind: array.numel() for kind, array in handle._device.kept.arrays.items()}, model.module.second.weight.numel()
+    return {kind: array.numel() for kind, array in handle._device_exchange.kept.arrays.items()}, model.module.second.weight.numel()
 
 
 def test_what_keeps_nothing_takes_no_memory():
@@ -262,7 +262,7 @@ def broken(rank, size):
         def out_of_memory(*arguments):
             raise torch.OutOfMemoryError("there is no memory left")
 
-        handle._device.kept.array = out_of_memory
+        handle._device_exchange.kept.array = out_of_memory
     with pytest.raises(gradwire.GradwireError) as error:
         train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, [1])
     return str(error.value)
@@ -281,7 +281,7 @@ def wrong(rank, size):
             build("int8", device="gpu")
     _, handle = build("int8", device="gpu")
     handle.close()
-    assert not handle._device.kept.arrays
+    assert not handle._device_exchange.kept.arrays
 
 
 def test_a_kernel_that_computes_something_else_is_refused():

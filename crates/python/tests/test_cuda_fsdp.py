@@ -110,10 +110,13 @@ def entries(state):
     return [one for one in settings if not one.startswith("checksum")], {name: values for name, values in found.items() if values}
 
 
+# Gradients that are sent as they are keep its factor.
+SCALER = torch.amp.GradScaler("cpu", init_scale=3.0)
 HALF = {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float16)}
+WHOLE = {"parameters": "int8", "raw_vectors": False, "raw_below": 0, "scaler": SCALER}
 
 
-@pytest.mark.parametrize("size, fsdp, options", [(3, {}, {}), (2, HALF, {"parameters": "int8", "raw_vectors": False, "raw_below": 0})])
+@pytest.mark.parametrize("size, fsdp, options", [(3, {}, {}), (2, HALF, WHOLE)])
 def test_gradients_parameters_and_states_are_the_hosts(size, fsdp, options):
     for (host, device), text, tensors in ranks(size, compare, fsdp, options):
         assert "messages travel through the device" in text

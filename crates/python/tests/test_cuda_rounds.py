@@ -86,7 +86,7 @@ def resumed(rank, size, where):
     state = parameters = None
     for part, place in enumerate(where):
         model, handle = build("powersgd:rank=2", device=place)
-        assert (handle._device is not None) == (place == "gpu")
+        assert (handle._device_exchange is not None) == (place == "gpu")
         if state is not None:
             model.load_state_dict(parameters)
             handle.load_state_dict(state)

@@ -1,11 +1,9 @@
 """Messages that stay on the device and travel by the process group, beside the exchange through the
 host. Kernels run under Triton's interpreter, and collectives over gloo."""
 
-import json
 import mmap
 import os
 import re
-import struct
 import sys
 import time
 from pathlib import Path
@@ -14,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch.distributed.algorithms.join import Join
-from torch.nn.parallel import DistributedDataParallel
 
 pytest.importorskip("triton", reason="PyTorch came without Triton")
 
@@ -31,7 +28,7 @@ from gradwire.torch.cuda._outcomes import Outcomes
 from gradwire.torch.cuda._packed import Coding, Layout, Packer, Sender, Unpacker
 from gradwire.torch.cuda._slices import cut_tensor
 from gradwire.torch.cuda.kernels import KERNELS, kernel_and_memory
-from models import exchange_bytes
+from transports import Given, Run, check, entries
 from world import outcomes, ranks
 
 # Every compressor whose messages have a fixed length there; parameters that use other kernels or
@@ -40,42 +37,12 @@ FIXED = [name for name in KERNELS if isinstance(kernel_and_memory(Config.of(name
 SPECS = [*FIXED, "3lc:beta=0.5,gamma=0.25", "int8:momentum=0.9", "eden:bits=3,ef=on", "terngrad:clip=0,ef=on", "qsgd:s=7,bucket=100,norm=max"]
 
 
-class Given(torch.nn.Module):
-    """Parameters with given numbers of elements, whose gradients are given, too."""
-
-    def __init__(self, sizes, dtype=torch.float32):
-        super().__init__()
-        self.all = torch.nn.ParameterList([torch.zeros(size, 1, dtype=dtype) for size in sizes])
-
-    def forward(self, gradients):
-        return sum((parameter * gradient).sum() for parameter, gradient in zip(self.all, gradients))
-
-
-class Run:
-    """Steps of a model whose parameter i has the compressor ``specs[i]``."""
-
-    def __init__(self, rank, specs, sizes, dtype=torch.float32, compressor="none", ddp={}, **options):
-        self.rank, self.sizes, self.dtype = rank, sizes, dtype
-        # One megabyte holds all: many buckets would take many collectives.
-        self.model = DistributedDataParallel(Given(sizes, dtype), **ddp)
-        rules = {f"all.{at}": spec for at, spec in enumerate(specs)}
-        self.handle = gradwire.torch.register(self.model, compressor, rules=rules, seed=7, **options)
-
-    def step(self, step):
-        """The means of a step, as bits."""
-        generator = torch.Generator().manual_seed(100 * step + self.rank)
-        gradients = [torch.randn(size, 1, generator=generator).to(self.dtype) for size in self.sizes]
-        self.model.zero_grad()
-        self.model(gradients).backward()
-        return torch.cat([parameter.grad.float().flatten() for parameter in self.model.parameters()]).view(torch.int32)
-
-
-def compare(rank, size, specs, exchange, dtype=torch.float32, steps=2):
+def compare(rank, size, specs, exchange, dtype=torch.float32, steps=2, **options):
     """Runs both transports side by side, then continues each with the other's state."""
     # In turn a tensor that is cut into slices with a rest, a small one, one of fewer elements than
     # ranks, and an empty one.
     sizes = [[size * 4096 + 5, 300, 1, 0][at % 4] for at in range(len(specs))]
-    host, device = (Run(rank, specs, sizes, dtype, exchange=exchange, transport=name) for name in ("host", "device"))
+    host, device = (Run(rank, specs, sizes, dtype, exchange=exchange, transport=name, **options) for name in ("host", "device"))
     for step in range(steps):
         check(specs, sizes, host.step(step), device.step(step), step)
     states = [run.handle.state_dict() for run in (host, device)]
@@ -86,21 +53,6 @@ def compare(rank, size, specs, exchange, dtype=torch.float32, steps=2):
     stats = [run.handle.stats() for run in (host, device)]
     assert stats[0]["elements"] == stats[1]["elements"] == sum(sizes) and stats[1]["total_steps"] == steps + 1
     return device.handle.state_dict(), stats[1], str(device.handle.describe())
-
-
-def entries(state):
-    """The settings and arrays of a saved state, without empty arrays."""
-    data = exchange_bytes(state)
-    (length,) = struct.unpack("<Q", data[:8])
-    header, body = json.loads(data[8 : 8 + length]), data[8 + length :]
-    settings = header.pop("__metadata__")["gradwire"].splitlines()
-    found = {name: body[slice(*one["data_offsets"])] for name, one in header.items()}
-    return [one for one in settings if not one.startswith("checksum")], {name: values for name, values in found.items() if values}
-
-
-def check(specs, sizes, host, device, step):
-    for spec, expected, found in zip(specs, host.split(sizes), device.split(sizes)):
-        assert (expected == found).all(), (spec, step, int((expected != found).sum()))
 
 
 @pytest.mark.parametrize("size, steps", [(1, 1), (3, 2)])
@@ -117,8 +69,10 @@ def test_means_of_whole_messages_are_the_hosts():
 
 
 def halves(rank, size):
-    for exchange in ("scatter-reduce", "all-gather"):
-        _, stats, text = compare(rank, size, ["3lc", "none"], exchange, torch.bfloat16 if exchange == "all-gather" else torch.float16, 1)
+    # Gradients that are sent as they are keep the factor of a scaler.
+    scaler = torch.amp.GradScaler("cpu", init_scale=3.0)
+    for exchange, dtype in (("scatter-reduce", torch.float16), ("all-gather", torch.bfloat16)):
+        _, stats, text = compare(rank, size, ["3lc", "none"], exchange, dtype, 1, scaler=scaler)
         # 5 elements a byte in each slice, and 16 bits an element.
         slices = [4099, 4098] if exchange == "scatter-reduce" else [8197]
         assert stats["message_bytes"] == sum(4 + -(-one // 5) for one in slices) + 600, (stats, text)
@@ -243,7 +197,7 @@ def test_errors_are_raised_one_step_late_by_all_ranks_and_reported_by_one():
         outcomes.end(SimpleNamespace(found=lambda: found))
         outcomes.check(all_steps=False)
 
-    peers, bad = SimpleNamespace(traffic=Traffic()), Found(exchange=0, sender=3, place=1)
+    peers, bad = SimpleNamespace(traffic=Traffic(), kind="rank"), Found(exchange=0, sender=3, place=1)
     for skip in (True, False):
         run = Outcomes(peers, skip, "")
         for step, found in enumerate([None, bad]):
@@ -377,8 +331,8 @@ def chosen(transport, backend, spec="int8", exchange="all-gather"):
         patch.setattr("gradwire.torch.cuda._transport.DeviceTransport", lambda *arguments: on_device)
         patch.setattr("gradwire.torch.cuda._exchange.DeviceExchange", lambda *arguments: "messages through the host")
         request = _device.Request("auto", transport, group)
-        exchange = _device.of(request, reducer, [("w", parameter)], Options()).exchange
-        return "messages on the device" if exchange is on_device else exchange
+        place = _device.of(request, reducer, [("w", parameter)], Options())
+        return "messages on the device" if place.transport is on_device else place.exchange
 
 
 def test_messages_stay_on_a_gpu_by_default_if_nccl_sends_them():
@@ -386,6 +340,18 @@ def test_messages_stay_on_a_gpu_by_default_if_nccl_sends_them():
     assert chosen("auto", "gloo") == chosen("host", "nccl") == chosen("auto", "nccl", "topk") == "messages through the host"
     with pytest.raises(gradwire.ConfigError, match="sends tensors on cuda by gloo; create it with NCCL"):
         chosen("device", "gloo")
+
+
+def test_the_exchange_by_default_suits_the_lengths_of_forms():
+    for spec in FIXED:
+        bits = 8 * kernel_and_memory(Config.of(spec))[0].form_bytes(1 << 20) / (1 << 20)
+        for size in (3, 4, 7, 8):
+            reducer = Options(spec).reducer_alone([("w", torch.empty(64, 64))], size)
+            # An all-gather sends (n - 1) messages, an uncompressed all-reduce 64 (n - 1) / n bits a
+            # value. Messages of floats add up.
+            expected = "all-reduce" if spec in ("none", "fp16", "bf16") else "scatter-reduce" if size * bits >= 32 else "all-gather"
+            assert reducer.exchange_at(0) == expected, (spec, size)
+            reducer.close()
 
 
 def test_the_guide_lists_the_compressors_whose_messages_may_stay_on_the_device():

@@ -8,6 +8,7 @@ import numpy
 import pytest
 import torch
 from torch import nn
+from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
@@ -252,14 +253,14 @@ def test_the_state_of_rank_0_is_enough_if_nothing_is_kept():
                 assert step == 1 and all(torch.equal(means[name], of_first[name]) for name in SHAPES)
 
 
-def with_nan(rank, size, skip, name="big", compressor="topk:ratio=0.1", device="auto"):
+def with_nan(rank, size, skip, name="big", compressor="topk:ratio=0.1", device="auto", culprit=2):
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     options = {"scaler": scaler, "on_nonfinite": "skip"} if skip else {}
     model, handle = given(compressor, nodes=2, device=device, **options)
     scaled = lambda step: {name: 4.0 * one if skip else one for name, one in gradients(rank, step).items()}
     averages(model, scaled(0))
     wrong = scaled(1)
-    if rank == 2:
+    if rank == culprit:
         wrong[name].view(-1)[-1] = float("nan")
     found = averages(model, wrong)
     assert handle.stats()["skipped"] and found[name].isnan().all()
@@ -279,8 +280,8 @@ def test_a_value_that_is_not_finite_fails_or_skips_the_step_on_all_ranks():
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
 def test_on_a_device_a_value_that_is_not_finite_is_found_on_all_ranks():
-    for rank, result in enumerate(outcomes(4, with_nan, False, "bias", "int8", "gpu")):
-        assert result[1] == "NonFiniteError" and "'bias'" in result[2] and "rank 2 (node 1, local rank 0)" in result[2], result
+    for rank, result in enumerate(outcomes(4, with_nan, False, "bias", "int8", "gpu", 3)):
+        assert result[1] == "NonFiniteError" and "'bias'" in result[2] and "rank 3 (node 1, local rank 1)" in result[2], result
     for found in ranks(4, with_nan, True, "bias", "int8", "gpu"):
         assert all(mean.isfinite().all() for mean in found.values())
 
@@ -304,23 +305,79 @@ def steps_without(skipped, local):
     return means
 
 
-def lost(rank, size, culprit, ends):
+def lost(rank, size, culprits, ends):
     model, handle = given("eden", nodes=2, deadline=5.0)
     for step in (0, 1):
         # In the second step, DistributedDataParallel itself connects ranks to form its buckets.
         averages(model, gradients(rank, step))
-    if rank == culprit:
+    if rank in culprits:
         if ends:
             os._exit(0)
         time.sleep(18)
     averages(model, gradients(rank, 2))
 
 
-@pytest.mark.parametrize("culprit, ends, error", [(3, True, "PeerLostError"), (1, False, "DeadlineError")])
-def test_a_lost_rank_is_named_on_all_ranks(culprit, ends, error):
-    for rank, result in enumerate(outcomes(4, lost, culprit, ends)):
-        if rank != culprit:
-            assert result[1] == error and f"rank {culprit}" in result[2] and f"node {culprit // 2}" in result[2], result
+@pytest.mark.parametrize(
+    "culprits, ends, error", [([3], True, "PeerLostError"), ([1], False, "DeadlineError"), ([2, 3], True, "PeerLostError")]
+)
+def test_a_lost_rank_or_node_is_named_on_all_ranks(culprits, ends, error):
+    named = [f"rank {culprit} (node {culprit // 2}" for culprit in culprits]
+    for rank, result in enumerate(outcomes(4, lost, culprits, ends)):
+        if rank not in culprits:
+            assert result[1] == error and any(one in result[2] for one in named), result
+
+
+class Spectral(nn.Module):
+    """A complex parameter, which is cut for two ranks a node, and a real one, with given
+    gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.weights = nn.Parameter(torch.zeros(80, 60, dtype=torch.complex64))
+        self.bias = nn.Parameter(torch.zeros(40))
+
+    def forward(self, of_weights, of_bias):
+        return (self.weights * of_weights.conj()).real.sum() + (self.bias * of_bias).sum()
+
+
+def spectral(rank, step):
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    return torch.randn(80, 60, dtype=torch.complex64, generator=generator), torch.randn(40, generator=generator)
+
+
+# The batches of each rank under Join.
+COUNTS = [1, 2, 2, 3]
+
+
+def accumulated_and_joined(rank, size):
+    model = DistributedDataParallel(Spectral(), bucket_cap_mb=0.001)
+    handle = gradwire.torch.register(model, "none", nodes=2)
+    found = []
+    for first in (0, 2):
+        model.zero_grad()
+        with model.no_sync():
+            model(*spectral(rank, first)).backward()
+        model(*spectral(rank, first + 1)).backward()
+        found.append([parameter.grad.clone() for parameter in model.parameters()])
+    with Join([model]):
+        for step in range(COUNTS[rank]):
+            model.zero_grad()
+            model(*spectral(rank, 4 + step)).backward()
+            found.append([parameter.grad.clone() for parameter in model.parameters()])
+    assert handle.step == 2 + max(COUNTS)
+    return found
+
+
+def test_complex_accumulated_and_joined_gradients_are_averaged_over_two_levels():
+    total = lambda steps: [sum(one) / 4 for one in zip(*(spectral(rank, step) for rank, step in steps))]
+    oracle = [total([(rank, step) for rank in range(4) for step in (first, first + 1)]) for first in (0, 2)]
+    # A rank without data counts as zeros.
+    oracle += [total([(rank, 4 + step) for rank in range(4) if step < COUNTS[rank]]) for step in range(3)]
+    for rank, found in enumerate(ranks(4, accumulated_and_joined)):
+        assert len(found) == 2 + COUNTS[rank]
+        for step, (means, expected_means) in enumerate(zip(found, oracle)):
+            for mean, expected_mean in zip(means, expected_means):
+                torch.testing.assert_close(mean, expected_mean, rtol=1e-5, atol=1e-6, msg=lambda text: f"{rank} {step} {text}")
 
 
 def lost_in_the_middle(rank, size, culprit):

@@ -22,7 +22,9 @@ class Exchanging:
     # See ``Description``.
     _compressed_on = "the host"
     _nodes = ""
-    # ``Description.transport``, if messages travel through the host.
+    # Averages by messages that stay on the device; ``None`` if they pass through the host.
+    _on_device: Optional[Any] = None
+    # ``Description.transport``, if messages pass through the host.
     _through_host = "the host"
 
     def __enter__(self: Self) -> Self:
@@ -67,7 +69,7 @@ class Exchanging:
     @property
     def _transport(self) -> str:
         """See ``Description``."""
-        return self._through_host
+        return self._through_host if self._on_device is None else self._on_device.described(self._step)
 
     @property
     def _parameter_transport(self) -> str:
@@ -75,7 +77,7 @@ class Exchanging:
         return ""
 
     def _plan(self) -> List[Tuple[str, int, str, float, int]]:
-        plan: List[Tuple[str, int, str, float, int]] = self._reducer.plan(self._step)
+        plan: List[Tuple[str, int, str, float, int]] = (self._on_device or self._reducer).plan(self._step)
         return plan
 
     @property

@@ -6,7 +6,7 @@ import json
 import re
 from contextlib import contextmanager
 from threading import Condition
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 from uuid import uuid4
 
 import torch
@@ -21,8 +21,19 @@ _RANK = re.compile(r"\brank (\d+)\b(?! \(node)")
 # The most names of parameters in an error.
 _NAMES = 4
 
+# In the errors of ranks that know whose gradient is not finite.
+_KNOWN = "has NaN or infinity on"
+
 # Errors that the failure of another rank causes.
 _SECONDARY = ("PeerLostError", "DeadlineError")
+
+# Which of several errors, given as kind and text, names the cause: the first of these that some
+# rank has. Other ranks may know a slice that is not finite, or only that something is.
+_PRIMARY: Sequence[Callable[[str, str], bool]] = (
+    lambda kind, text: _KNOWN in text,
+    lambda kind, text: "the gradient of" in text,
+    lambda kind, text: kind not in _SECONDARY,
+)
 
 
 class Flags(NamedTuple):
@@ -44,6 +55,10 @@ class Flags(NamedTuple):
         return found
 
 
+# The flags of a bucket's gradients, and its parameters.
+Scattered = Tuple[Flags, List[str]]
+
+
 class Failures:
     """The first error of this rank's averages, and its cause on any rank."""
 
@@ -61,7 +76,7 @@ class Failures:
         self._cause: Optional[Exception] = None
         # Of averages on a device, whose flags are read at the end of a step: those of gradients,
         # with the parameters of the bucket, and those of averages.
-        self._scattered: List[Tuple[Flags, List[str]]] = []
+        self._scattered: List[Scattered] = []
         self._gathered: List[Flags] = []
         self.remedy = ""
 
@@ -88,7 +103,7 @@ class Failures:
             return False
         name = find()
         if name is not None:
-            raise _core.NonFiniteError(f"the gradient of '{name}' has NaN or infinity on {self._named(self._control.rank)}{self.remedy}")
+            raise _core.NonFiniteError(f"the gradient of '{name}' {_KNOWN} {self._named(self._control.rank)}{self.remedy}")
         culprit = self._of_own_node(flags.isfinite().tolist().index(False))
         raise _core.NonFiniteError(f"a gradient of {culprit} has NaN or infinity, or the sum over its node would overflow{self.remedy}")
 
@@ -117,19 +132,20 @@ class Failures:
                 self._note_lost(lost)
         found = self._first or error
         if found is not None and not self._skips:
-            self._first = found = self._not_finite() or found
+            self._first = found = self.not_finite(self._scattered) or found
         self._scattered.clear()
         self._gathered.clear()
         return found
 
-    def _not_finite(self) -> Optional[Exception]:
-        """The error of the first gradient on a device of this node that is not finite."""
-        for flags, parameters in self._scattered:
+    def not_finite(self, scattered: Iterable[Scattered]) -> Optional[Exception]:
+        """The error of the first of these buckets in which this node has a gradient that is not
+        finite."""
+        for flags, parameters in scattered:
             if flags.known() and any(bad := flags.read()):
                 names = ", ".join(f"'{name}'" for name in parameters[:_NAMES]) + (", …" if len(parameters) > _NAMES else "")
                 culprit, which = self._of_own_node(bad.index(True)), "the gradient of" if len(parameters) == 1 else "one of the gradients of"
                 return _core.NonFiniteError(
-                    f"{which} {names} has NaN or infinity on {culprit}, or the sum over its node would overflow{self.remedy}"
+                    f"{which} {names} {_KNOWN} {culprit}, or the sum over its node would overflow{self.remedy}"
                 )
         return None
 
@@ -162,8 +178,7 @@ class Failures:
             # Ranks that noticed the loss earlier may have ended, and seem to be lost, too.
             kind, text = json.loads(first_report(self._key, json.dumps([type(found).__name__, str(found)])))
             return found if text == str(found) else _error(kind, text)
-        # A rank whose own gradient is not finite knows its name; its neighbours do not.
-        for primary in (lambda kind, text: "the gradient of" in text, lambda kind, text: kind not in _SECONDARY):
+        for primary in _PRIMARY:
             for rank, (kind, text) in enumerate(reports):
                 if primary(kind, text):
                     # Errors of values that are not finite name their rank.
@@ -192,7 +207,7 @@ def _explained(error: Exception) -> Exception:
     if isinstance(error, _core.GradwireError) or not isinstance(error, RuntimeError):
         return error
     late = "imed out" in str(error) or "timeout" in str(error)
-    text = f"the ranks of this node {'did not exchange their gradients within the deadline' if late else 'lost their connection'}: {error}"
+    text = f"{'ranks did not exchange their gradients within the deadline' if late else 'ranks lost their connection'}: {error}"
     return _core.DeadlineError(text) if late else _core.PeerLostError(text)
 
 

@@ -31,7 +31,7 @@ from ._options import Options, Rules, check_given
 from ._staging import Scale, Staging, joined
 from ._states import Layout, layout_of
 from ._tensors import Named, as_reals, plain, trainable
-from ._traffic import Plain, bytes_of, warn_of_more
+from ._traffic import Plain, bytes_of, sizes_of, warn_of_more
 from ._two_levels import NodeOptions, TwoLevels
 
 
@@ -42,10 +42,8 @@ class Hook(Handle):
     the names of parameters that DistributedDataParallel leaves out.
     """
 
-    # Averages on a GPU; ``None`` if the host does.
-    _device: Optional[Any] = None
-    # The same object, if messages stay on the device.
-    _on_device: Optional[Any] = None
+    # A ``DeviceExchange``, if the device compresses what the host sends.
+    _device_exchange: Optional[Any] = None
     _warned_of_toggled = False
     # The model that calls the hook, if it is known.
     _caller: Callable[[], Optional[DistributedDataParallel]] = staticmethod(lambda: None)
@@ -106,7 +104,8 @@ class Hook(Handle):
         )
         if self._custom is None:
             group = torch.distributed.group.WORLD if process_group is None else process_group
-            self._choose_device(_device.Request(device, transport, group, narrow=scaler is None), named, options)
+            request = _device.Request(device, transport, group, devices=self._devices)
+            self._choose_device(request, named, options)
 
     def _note(self, module: torch.nn.Module, named: List[Tuple[str, torch.nn.Parameter]], ignored: Collection[str]) -> None:
         """Notes the parameters, and that no step has begun."""
@@ -124,23 +123,21 @@ class Hook(Handle):
 
     def _choose_device(self, request: _device.Request, named: List[Tuple[str, torch.nn.Parameter]], options: Options) -> None:
         compressed = self._compressed(named)
-        if isinstance(self._reducer, TwoLevels):
-            request = replace(request, transport="host")
         try:
             place = _device.of(request, self._reducer, compressed, options)
-            self._device, self._compressed_on = place.exchange, place.compressed_on
-            self._on_device, self._through_host = place.exchange if place.sends else None, place.transport
         except BaseException:
             self.close()
             raise
+        self._on_device, self._device_exchange = place.transport, place.exchange
+        self._compressed_on, self._through_host = place.compressed_on, place.through_host
+        sizes = sizes_of(self._on_device)
         if not isinstance(self._reducer, TwoLevels):
-            sizes = None if self._on_device is None else self._on_device.message_bytes
             warn_of_more(self._reducer, Plain(bytes_of(named), "the gradients"), stacklevel=5, sizes=sizes)
             return
-        self._reducer.uses_streams = self._device is not None
+        self._reducer.uses_streams = self._device_exchange is not None
         if self._reducer.rank == 0:
             plain = Plain(bytes_of(compressed), "the gradients, between nodes,")
-            warn_of_more(self._reducer.column, plain, stacklevel=5)
+            warn_of_more(self._reducer.column, plain, stacklevel=5, sizes=sizes)
 
     def _compressed(self, named: Sequence[Named]) -> Sequence[Named]:
         """The tensors that this rank compresses: with nodes, the slices that it owns, as float32
@@ -177,12 +174,13 @@ class Hook(Handle):
         try:
             super().close()
         finally:
-            if self._device is not None:
-                self._device.release()
+            for averages in (self._on_device, self._device_exchange):
+                if averages is not None:
+                    averages.release()
 
     @property
     def _states(self) -> Any:
-        return self._custom or self._device or self._reducer
+        return self._custom or self._on_device or self._device_exchange or self._reducer
 
     @property
     def _layout(self) -> Optional[Layout]:
@@ -191,11 +189,7 @@ class Hook(Handle):
     def _plan(self) -> List[Tuple[str, int, str, float, int]]:
         if self._custom is not None:
             return self._custom.plan()
-        return super()._plan() if self._on_device is None else self._on_device.plan(self._step)  # type: ignore[no-any-return]
-
-    @property
-    def _transport(self) -> str:
-        return super()._transport if self._on_device is None else self._on_device.described(self._step)
+        return super()._plan()
 
     @property
     def _spec(self) -> str:
@@ -300,6 +294,8 @@ class Hook(Handle):
     def _average(self, number: Tuple[int, int], part: Part, tensor: torch.Tensor, scale: Scale) -> Future:
         """Averages the gradients of a message. ``number`` has the number of the bucket in the step,
         and the number of the message in the bucket."""
+        if self._on_device is not None:
+            return self._on_device.average(part.tensor_group, self._step - 1, part.names, tensor, scale)  # type: ignore[no-any-return]
         if isinstance(self._reducer, TwoLevels):
             between = lambda own, values, ready: self._exchange(number, own, values, scale, ready)
             return self._reducer.average_bucket(part.tensor_group, self._step - 1, tensor, between)
@@ -308,10 +304,10 @@ class Hook(Handle):
     def _exchange(
         self, number: Tuple[int, int], part: Part, tensor: torch.Tensor, scale: Scale, ready: Optional[Callable[[], Optional[float]]] = None
     ) -> Future:
-        """Averages values over the ranks of the reducer. Calls ``ready`` before it reads values
-        that are in main memory; it may return their scale."""
-        if self._device is not None and tensor.numel():
-            return self._device.average(part.tensor_group, self._step - 1, part.names, tensor, scale)
+        """Averages values over the ranks of the reducer, through the host. Calls ``ready`` before
+        it reads values that are in main memory; it may return their scale."""
+        if self._device_exchange is not None and tensor.numel():
+            return self._device_exchange.average(part.tensor_group, self._step - 1, part.names, tensor, scale)
         if tensor.device.type == "cuda":
             staging = self._staging.get(tensor.device)
             if staging is None:
@@ -390,8 +386,6 @@ hook.__annotations__ = {"bucket": torch.distributed.GradBucket, "return": Future
 def _check(options: Options, arguments: Mapping[str, Any]) -> None:
     """Refuses arguments of ``Hook`` that cannot be combined, and an optimizer other than
     ``OneBitAdam``."""
-    if arguments["nodes"] is not None and arguments["transport"] == "device":
-        raise _core.ConfigError("with nodes, messages between nodes travel through the host; leave transport= out, or nodes=")
     optimizer = arguments["optimizer"]
     if optimizer is not None and not isinstance(optimizer, OneBitAdam):
         raise _core.ConfigError(

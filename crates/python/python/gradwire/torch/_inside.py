@@ -75,16 +75,14 @@ class NodeBucket:
         mean.div_(self.ranks)
         return rows[:, -1].clone()
 
-    def chunk(self, values: torch.Tensor, dtype: torch.dtype, failed: bool) -> torch.Tensor:
-        """The chunk of this rank, with the averages of its slices."""
+    def chunk(self, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """The chunk of this rank, with the averages of its slices and the flag 0."""
         chunk = torch.zeros(self.elements + 1, dtype=dtype, device=values.device)
         if dtype != torch.float32:
             limit = torch.finfo(dtype).max
             # NaN marks a skipped step, and stays.
             values = values.clamp(-limit, limit)
         chunk[: self.elements] = values
-        if failed:
-            chunk.fill_(float("nan"))
         return chunk
 
     def unpack(self, chunks: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
@@ -131,7 +129,7 @@ class DeviceInside(Inside):
 
     def __init__(self, ranks: List[int], deadline: float) -> None:
         """``ranks`` are the ranks of the node in the job."""
-        super().__init__([dist.new_group(ranks, timeout=timedelta(seconds=deadline), use_local_synchronization=True)])
+        super().__init__([group_on_devices(ranks, deadline)])
 
     def scatter(self, received: torch.Tensor, sent: torch.Tensor, chunks: Sequence[int]) -> Any:
         own = received.numel() // len(chunks)
@@ -142,6 +140,11 @@ class DeviceInside(Inside):
             return self.groups[0]._allgather_base(received, chunk)
         # NCCL sends chunks of different lengths by one broadcast of each.
         return self.groups[0].allgather([list(received.split(list(chunks)))], [chunk])
+
+
+def group_on_devices(ranks: List[int], deadline: float) -> Any:
+    """A process group of some ranks of the job, with the job's default backend."""
+    return dist.new_group(ranks, timeout=timedelta(seconds=deadline), use_local_synchronization=True)
 
 
 class HostInside(Inside):
@@ -195,3 +198,50 @@ class Swap:
                     text = f"no gradients from rank {rank}, on the same node, within {self._deadline:g} s; look at that rank, or raise the deadline"
                     raise _core.DeadlineError(text) from error
                 raise _core.PeerLostError(f"rank {rank}, on the same node, is gone; see the message of that rank for the reason") from error
+
+
+class NodeExchange:
+    """The exchange of a bucket's values inside the node: ``scatter`` gives each rank the chunks of
+    its slices, and ``gather`` their averages to all."""
+
+    def __init__(self, inside: Inside, bucket: NodeBucket, values: torch.Tensor, dtype: torch.dtype) -> None:
+        """``dtype`` is the type of the values on their way."""
+        self.bucket, self.values = bucket, values
+        self._inside, self._dtype = inside, dtype
+        # The mean of this rank's slices, as float32. Its memory is free once it was sent.
+        self.mean = torch.empty(0)
+
+    def scatter(self) -> Any:
+        """Begins to swap chunks. Returns what the caller must ``wait`` for."""
+        bucket, device = self.bucket, self.values.device
+        self._sent = bucket.pack(self.values, self._dtype)
+        self._received = torch.empty(bucket.ranks * (bucket.elements + 1), dtype=self._dtype, device=device)
+        self.mean = torch.empty(bucket.elements, dtype=torch.float32, device=device)
+        return self._inside.scatter(self._received, self._sent, bucket.chunks)
+
+    def add(self) -> torch.Tensor:
+        """Adds up the received chunks. Returns the flags of the node's ranks."""
+        return self.bucket.mean_of(self._received, self.mean)
+
+    def not_finite(self) -> Optional[str]:
+        """The first parameter of this rank with a value that is not finite."""
+        return self.bucket.not_finite(self._sent)
+
+    def free_chunks(self) -> None:
+        """Frees the memory of the chunks of ``scatter``."""
+        self._sent = self._received = torch.empty(0)
+
+    def gather(self, flag: Optional[torch.Tensor] = None) -> Any:
+        """Begins to send the averages of this rank's slices to the ranks of the node, with a flag
+        that is NaN or 0; by default it is 0. Returns what the caller must ``wait`` for."""
+        bucket = self.bucket
+        chunk = bucket.chunk(self.mean, self._dtype)
+        if flag is not None:
+            chunk[bucket.elements :] = flag
+        self.mean = torch.empty(0)
+        self._averages = torch.empty(sum(bucket.chunks), dtype=self._dtype, device=chunk.device)
+        return self._inside.gather(self._averages, chunk, bucket.chunks)
+
+    def unpack(self) -> torch.Tensor:
+        """Replaces the bucket's values by the averages of all ranks. Returns their flags."""
+        return self.bucket.unpack(self._averages, self.values)

@@ -10,7 +10,7 @@ import torch
 from torch.distributed.algorithms.join import Joinable
 
 from .. import _core
-from . import _local_optimizer, _site
+from . import _local_optimizer, _local_transport, _site
 from ._attaching import Attaching
 from ._channel import connect, release
 from ._copyable import broadcast
@@ -37,7 +37,7 @@ from ._site_membership import SiteMembership
 from ._site_states import SiteStates
 from ._states import State
 from ._tensors import Named, trainable
-from ._traffic import Plain, warn_of_more
+from ._traffic import Plain, sizes_of, warn_of_more
 from ._two_levels import NodeOptions, Request, TwoLevels, connect as connect_levels
 
 
@@ -148,6 +148,11 @@ class LocalSteps(Exchanging, Attaching, JoinInterface, OptimizerProxy):
             compression, over gloo, and each of them compresses a part of the mean and exchanges it
             with other nodes. With compressors that send only a part of the elements it needs
             ``mask=False``. It cannot be combined with ``lighthouse``. Default: ``None``, one level
+        transport: how messages travel, as in ``register``. ``"device"``: they stay on the GPU, and
+            travel by the process group. This needs ``common_device="model"`` and compressors whose
+            messages have a fixed length there, and excludes sharded models, ``lighthouse`` and
+            ``nodes``. ``"host"``: through main memory, over gloo. ``"auto"``: ``"device"`` if it is
+            possible. Default: ``"auto"``
 
     Raises:
         ConfigError: an argument is wrong, differs between ranks, or does not suit the model.
@@ -186,6 +191,7 @@ class LocalSteps(Exchanging, Attaching, JoinInterface, OptimizerProxy):
         on_nonfinite: str = "error",
         scaler: None = None,
         nodes: Optional[Any] = None,
+        transport: str = "auto",
     ) -> None:
         options = LocalOptions.of(locals())
         process_group = _site.group_of(process_group)
@@ -258,6 +264,7 @@ class LocalSteps(Exchanging, Attaching, JoinInterface, OptimizerProxy):
                 compare(replica.reducer, {**settings, "outer": settings_of(replica.outer)})
                 check_same(replica.reducer, model)
                 replica.site.check_shards(replica.reducer)
+                self._choose_transport(options, process_group)
                 broadcast((groups[0], groups[1]), replica.tensors())
             replica.site.broadcast(replica.copies())
         except BaseException:
@@ -270,7 +277,12 @@ class LocalSteps(Exchanging, Attaching, JoinInterface, OptimizerProxy):
     def _warn_of_more(self, stacklevel: int) -> None:
         """Warns if a round sends more than an uncompressed round, whose changes are float32."""
         plain = Plain(4 * self._replica.common.numel(), "the changes of a round")
-        warn_of_more(self._replica.reducer, plain, stacklevel, only_gathers=self._elastic is not None)
+        only_gathers = self._elastic is not None
+        warn_of_more(self._replica.reducer, plain, stacklevel, only_gathers=only_gathers, sizes=sizes_of(self._on_device))
+
+    def _choose_transport(self, options: LocalOptions, process_group: Optional[Any]) -> None:
+        place = _local_transport.choose(self._replica, options, process_group)
+        self._on_device, self._compressed_on, self._through_host = place.transport, place.compressed_on, place.through_host
 
     @property
     def _reducer(self) -> _core.Reducer:
@@ -346,7 +358,7 @@ class LocalSteps(Exchanging, Attaching, JoinInterface, OptimizerProxy):
             self._elastic.close()
         elif hasattr(self, "_release"):
             self._release()
-        self._replica.site.close()
+        self._replica.close()
 
     def stats(self) -> Dict[str, Any]:
         """The cost of the last round, as in ``Hook.stats``, and ``wait_seconds``, the time that
@@ -358,7 +370,7 @@ class LocalSteps(Exchanging, Attaching, JoinInterface, OptimizerProxy):
         """
         if self._elastic is not None:
             return self._elastic.stats()
-        return {**self._rounds.gathering.add_to(self._replica.reducer.stats()), "wait_seconds": self._rounds.waited}
+        return {**self._rounds.gathering.add_to(self._replica.averages.stats()), "wait_seconds": self._rounds.waited}
 
     @without_gradients
     def state_dict(self, *, all_ranks: bool = False) -> State:

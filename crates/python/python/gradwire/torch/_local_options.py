@@ -8,6 +8,7 @@ from typing import Any, Optional, Sequence
 
 from .. import _core
 from .._arrays import whole_number
+from ._device import Request
 from ._options import Options
 from ._outer import Outer, check_outer
 from ._tensors import Named
@@ -31,6 +32,8 @@ class LocalOptions(Options):
     lighthouse: Optional[str] = field(default=None, compare=False)
     # All ranks compare it with the nodes of the others.
     nodes: Optional[Any] = field(default=None, compare=False)
+    # All ranks compare it when they choose.
+    transport: str = field(default="auto", compare=False)
 
     def check(self) -> None:
         """Refuses options of a wrong type, out of range, or in an impossible combination."""
@@ -52,8 +55,23 @@ class LocalOptions(Options):
             raise _core.ConfigError(f"common_device={self.common_device!r} is unknown; use 'cpu' or 'model'")
         check_outer(self.outer)
         self._check_workers()
+        self._check_transport()
         super().check()
         self.check_replicated()
+
+    def _check_transport(self) -> None:
+        Request("auto", self.transport, None).check()
+        reason = self.reason_for_host()
+        if self.transport == "device" and reason is not None:
+            raise _core.ConfigError(f"messages cannot stay on the device: {reason}; transport='auto' sends them through the host")
+
+    def reason_for_host(self) -> Optional[str]:
+        """Why other options need messages that pass through the host; ``None`` if they do not."""
+        if self.lighthouse is not None:
+            return "with lighthouse, workers come and go, and the process group does not follow them"
+        if self.nodes is not None:
+            return "with nodes, changes are in main memory"
+        return None
 
     def _check_workers(self) -> None:
         """Refuses options that need ``lighthouse``, or cannot be combined with it."""

@@ -43,14 +43,14 @@ class LocalStates:
     def __init__(self, replica: Replica, rounds: Rounds, elastic: Optional[Elastic]) -> None:
         self._replica, self._rounds, self._elastic = replica, rounds, elastic
         # The state of an exchange without residuals.
-        self._empty = replica.reducer.save() if elastic is None else b""
+        self._empty = replica.averages.save() if elastic is None else b""
         self._residual_is_missing = False
 
     def pack(self, all_ranks: bool) -> State:
         """The state of this rank, or of all ranks."""
         replica = self._replica
-        reducer, pending = replica.reducer, self._rounds.pack()
-        state = _states.packed("local", replica.step, reducer, reducer.save_all() if all_ranks else [reducer.save()])
+        reducer, averages, pending = replica.reducer, replica.averages, self._rounds.pack()
+        state = _states.packed("local", replica.step, reducer, averages.save_all() if all_ranks else [averages.save()])
         state.update(round=replica.round, common=replica.common.to("cpu", copy=True), fragments=replica.fragments)
         # Distributed checkpoints load only keys that already exist, and take a tuple as a whole.
         state.update(outer=(replica.pack_outer(),), pending=(pending,))
@@ -65,7 +65,7 @@ class LocalStates:
         replica, elastic = self._replica, self._elastic
         if elastic is None:
             load = partial(self._read_and_load, given, self._load_exchange)
-            loaded = _states.together(replica.reducer, replica.reducer, load, lambda one: f"step {one.step} and round {one.round}")
+            loaded = _states.together(replica.reducer, replica.averages, load, lambda one: f"step {one.step} and round {one.round}")
         elif replica.step and not self._has_saved(given, elastic):
             self._read_and_load(given, elastic.take_over)
             return
@@ -90,14 +90,14 @@ class LocalStates:
     def _load_exchange(self, states: Sequence[State], parts: List[bytes]) -> None:
         """Loads the residuals of states. Begins with empty ones if the only state comes from
         another rank."""
-        reducer, self._residual_is_missing = self._replica.reducer, False
+        reducer, averages, self._residual_is_missing = self._replica.reducer, self._replica.averages, False
         try:
-            reducer.load(parts)
+            averages.load(parts)
         except _core.ConfigError:
             alone = _local_optimizer.is_of_another_rank(states, _states.rank_key(reducer), reducer.size)
             if not alone or _local_optimizer.keeps_common_state(reducer):
                 raise
-            reducer.load([self._empty])
+            averages.load([self._empty])
             self._residual_is_missing = True
 
     def _read_and_load(self, given: Union[State, Sequence[State]], load: Load) -> _Loaded:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 from torch.futures import Future
@@ -12,7 +12,7 @@ from torch.futures import Future
 from .. import _core
 from ._buckets import Part
 from ._failures import Failures, Flags, Pending
-from ._inside import Inside, NodeBucket
+from ._inside import NodeExchange
 from ._staging import Stream, future_of, use
 
 # Averages the slices of this rank between nodes, in place. The function, if any, must be called
@@ -57,7 +57,6 @@ class Unfinished:
 class Links:
     """What the averages of a device's buckets use."""
 
-    inside: Inside
     # Averages between nodes.
     column: _core.Reducer
     failures: Failures
@@ -75,10 +74,9 @@ class NodeAverage:
     if these fail, too, the others notice it by their deadline.
     """
 
-    def __init__(self, links: Links, bucket: NodeBucket, values: torch.Tensor, dtype: torch.dtype) -> None:
-        self._links, self._bucket, self._values, self._dtype = links, bucket, values, dtype
-        self._future = future_of(values.device)
-        self._mean = torch.empty(0)
+    def __init__(self, links: Links, exchange: NodeExchange) -> None:
+        self._links, self._exchange, self._bucket = links, exchange, exchange.bucket
+        self._future = future_of(exchange.values.device)
 
     def start(self, part: Part, between: Between) -> Future:
         """Begins the average; ``part`` are the slices that this rank owns."""
@@ -93,23 +91,16 @@ class NodeAverage:
     def _start(self, part: Part, between: Between) -> None:
         raise NotImplementedError
 
-    def _scatter(self) -> Any:
-        """Begins to swap chunks."""
-        bucket, device = self._bucket, self._values.device
-        self._sent = bucket.pack(self._values, self._dtype)
-        self._received = torch.empty(bucket.ranks * (bucket.elements + 1), dtype=self._dtype, device=device)
-        self._mean = torch.empty(bucket.elements, dtype=torch.float32, device=device)
-        return self._links.inside.scatter(self._received, self._sent, bucket.chunks)
-
     def _gather(self) -> Any:
         """Begins to send the averages of this rank's slices to the ranks of the node."""
-        chunk = self._bucket.chunk(self._mean, self._dtype, self._links.column.failed)
-        self._averages = torch.empty(sum(self._bucket.chunks), dtype=self._dtype, device=chunk.device)
-        return self._links.inside.gather(self._averages, chunk, self._bucket.chunks)
+        if not self._links.column.failed:
+            return self._exchange.gather()
+        mean = self._exchange.mean.fill_(_NAN)
+        return self._exchange.gather(torch.full((1,), _NAN, device=mean.device))
 
     def _end(self) -> None:
         self._links.pending.end()
-        self._future.set_result(self._values)
+        self._future.set_result(self._exchange.values)
 
 
 class HostAverage(NodeAverage):
@@ -117,24 +108,23 @@ class HostAverage(NodeAverage):
     reducer."""
 
     def _start(self, part: Part, between: Between) -> None:
-        self._swap = self._scatter()
-        between(part, self._mean, self._ready).add_done_callback(self._averaged)
+        self._swap = self._exchange.scatter()
+        between(part, self._exchange.mean, self._ready).add_done_callback(self._averaged)
 
     def _ready(self) -> Optional[float]:
         """Waits for the chunks of the node, and adds them up. Returns NaN if one is not finite,
         because the slices of this rank may be finite, or none."""
         with self._links.failures.noted():
             self._swap.wait()
-            flags = self._bucket.mean_of(self._received, self._mean)
-            if self._links.failures.check_finite(flags, lambda: self._bucket.not_finite(self._sent)):
+            if self._links.failures.check_finite(self._exchange.add(), self._exchange.not_finite):
                 return None
-            self._mean.fill_(_NAN)
+            self._exchange.mean.fill_(_NAN)
             return _NAN
 
     def _averaged(self, _: Future) -> None:
         """Begins to gather the averages, and finishes the bucket before, whose averages have
         travelled meanwhile."""
-        self._sent = self._received = self._mean[:0]
+        self._exchange.free_chunks()
         try:
             with self._links.failures.noted():
                 self._swap = self._gather()
@@ -148,7 +138,7 @@ class HostAverage(NodeAverage):
         try:
             with self._links.failures.noted():
                 self._swap.wait()
-                self._links.failures.check(self._bucket.unpack(self._averages, self._values))
+                self._links.failures.check(self._exchange.unpack())
         except Exception:
             # Noted; the end of the step raises it.
             pass
@@ -167,39 +157,48 @@ class DeviceAverage(NodeAverage):
 
     def _start(self, part: Part, between: Between) -> None:
         stream = self._links.stream
-        stream.wait_current(self._values)
+        stream.wait_current(self._exchange.values)
         with stream.entered():
-            self._scatter().wait()
-            flags = self._bucket.mean_of(self._received, self._mean)
-            # The flags make all slices NaN if a value of the node is not finite, so the reducer
-            # finds it.
-            not_finite = flags.sum().float()
-            self._mean.add_(not_finite)
-            self._sent = self._received = self._mean[:0]
+            flags, not_finite = reduced_on_device(self._exchange)
             self._links.failures.note_scattered(Flags(flags, stream.record_event()), self._bucket.parameters)
             if self._bucket.elements:
-                self._averaged = between(part, self._mean, None)
+                self._averaged = between(part, self._exchange.mean, None)
             else:
                 self._averaged = between(part, torch.empty(0, device="cpu"), _reader(not_finite, stream))
         self._links.unfinished.add(self)
 
     def finish(self) -> None:
         """Gathers the averages of the node, and puts them together, in the current stream."""
-        device = self._values.device
+        values = self._exchange.values
+        device = values.device
         try:
             with self._links.failures.noted(), torch.cuda.device(device) if device.type == "cuda" else nullcontext():
                 # The current stream waits for the averages.
                 self._averaged.wait()
                 current = torch.cuda.current_stream() if device.type == "cuda" else None
                 if current is not None:
-                    self._mean.record_stream(current)
-                    self._values.record_stream(current)
+                    self._exchange.mean.record_stream(current)
+                    values.record_stream(current)
                 self._gather().wait()
-                flags = self._bucket.unpack(self._averages, self._values)
+                flags = self._exchange.unpack()
                 self._links.failures.check_later(Flags(flags, None if current is None else current.record_event()))
                 self._end()
         except Exception:
             self._end()
+
+
+def reduced_on_device(exchange: NodeExchange) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Swaps the chunks of a bucket on a device, and adds them up, in the current stream.
+
+    Returns the flags of the node's ranks, and their sum. If a value of the node is not finite, the
+    sum is not, and the slices become NaN, so the exchange between nodes finds it.
+    """
+    exchange.scatter().wait()
+    flags = exchange.add()
+    not_finite = flags.sum().float()
+    exchange.mean.add_(not_finite)
+    exchange.free_chunks()
+    return flags, not_finite
 
 
 def _reader(value: torch.Tensor, stream: Stream) -> Callable[[], Optional[float]]:

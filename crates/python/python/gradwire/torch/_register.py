@@ -99,7 +99,7 @@ def register(
             nodes that torchrun started (``GROUP_RANK``), or else ranks with the same host name. An
             integer: the number of nodes. Or a ``DeviceMesh`` of nodes and ranks a node. Nodes must
             have the same number of ranks, which follow each other. With one node, or one rank a
-            node, there is one level. ``exchange`` is then the exchange between nodes.
+            node, there is one level. ``exchange`` and ``transport`` are then those between nodes.
             Default: ``None``, one level
         inside: ``"bf16"``: the ranks of a node send each other gradients and averages in bfloat16.
             Sums are float32. Default: ``None``, in the type of the gradients

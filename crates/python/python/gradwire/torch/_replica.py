@@ -36,6 +36,8 @@ class Replica:
     """
 
     reducer: _core.Reducer
+    # Averages changes on the device; ``None`` if the host does.
+    transport: Optional[Any] = None
 
     def __init__(
         self,
@@ -133,6 +135,15 @@ class Replica:
         self.reducer = reducer
         self._messages = [list(self._split(places)) for places in self.places]
 
+    def use_transport(self, transport: Any) -> None:
+        """Averages on the device from now on, by a ``DeviceTransport`` of the reducer."""
+        self.transport = transport
+
+    @property
+    def averages(self) -> Any:
+        """The object that has the state and the statistics of averages."""
+        return self.transport or self.reducer
+
     def _split(self, places: slice) -> Iterator[Tuple[int, int]]:
         """The tensor groups whose messages carry a fragment, in order, with their numbers of
         elements."""
@@ -153,7 +164,7 @@ class Replica:
         change = _flat(parameters, self.common.device)
         for own, common, parameter in zip(_parts(change, parameters), self.common_parts[places], parameters):
             own.sub_(common.detach().reshape(-1).to(parameter.real.dtype))
-        return _in_main_memory(change)
+        return change if self.transport is not None else _in_main_memory(change)
 
     def _check_frozen(self) -> None:
         """Refuses parameters that were frozen when rounds were set up and are now trained, since no
@@ -175,18 +186,36 @@ class Replica:
     def average(self, change: torch.Tensor, fragment: int = 0) -> int:
         """Replaces ``change`` by the mean over all ranks; returns the number of the round."""
         number = self.send(change, fragment)
-        self.reducer.wait()
+        self.wait()
         return number
 
     def send(self, change: torch.Tensor, fragment: int = 0) -> int:
-        """Like ``average``, but in the background: the mean is ready after ``reducer.wait()``."""
+        """Like ``average``, but in the background: the mean is ready after ``wait()``."""
         number = self.number
         if self._options.median_clip:
             self._clip(change, number)
+        if self.transport is not None:
+            names = self.reducer.names[self.places[fragment]]
+            self.transport.average(self.reducer.tensor_group(names), number, names, change, 1.0)
+            return number
         messages = self._messages[fragment]
         for (tensor_group, _), values in zip(messages, change.split([elements for _, elements in messages])):
             average_in_memory(self.reducer, tensor_group, number, values)
         return number
+
+    def wait(self) -> None:
+        """Waits until all means are ready. Raises ``NonFiniteError`` if a change is not finite."""
+        if self.transport is None:
+            self.reducer.wait()
+        else:
+            self.transport.end_step()
+            self.transport.check()
+
+    def close(self) -> None:
+        """Frees the memory of averages on the device, and ends the connections of the site."""
+        if self.transport is not None:
+            self.transport.release()
+        self.site.close()
 
     def _clip(self, change: torch.Tensor, number: int) -> None:
         """Scales ``change`` down to the median of all ranks' norms, if it is longer."""

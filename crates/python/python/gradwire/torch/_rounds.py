@@ -242,7 +242,7 @@ class Rounds:
 
     def _wait(self) -> None:
         start = time.perf_counter()
-        self._replica.reducer.wait()
+        self._replica.wait()
         self.waited = time.perf_counter() - start
 
     def pack(self) -> Optional[Dict[str, Any]]:
@@ -250,7 +250,7 @@ class Rounds:
         if self._pending is None:
             return None
         with self._explained():
-            self._replica.reducer.wait()
+            self._replica.wait()
         one = self._pending
         return {"fragment": one.fragment, "mean": one.change.clone(), "number": one.number, "due": one.due}
 

@@ -33,9 +33,8 @@ class Sharded(Handle):
     """Averages the gradients of a sharded model over the ranks of a group."""
 
     _kind = "fsdp"
-    # Exchange gradients and parameters on the device; ``None`` if the host does.
-    _on_device: Optional[Any] = None
-    _gathers_on_device: Optional[Any] = None
+    # Gathers parameters by messages that stay on the device; ``None`` if the host sends them.
+    _parameters_on_device: Optional[Any] = None
     # ``Description.parameter_transport``, if the host exchanges compressed parameters.
     _parameters_through_host = ""
 
@@ -59,8 +58,8 @@ class Sharded(Handle):
         """Keeps the messages of gradients on the device if the request asks for it, or allows it
         and it is possible. The group of the request is PyTorch's group of the ranks."""
         with self._closing():
-            place = _device.of_shards(request, self._reducer, named, options)
-            self._on_device, self._compressed_on, self._through_host = place.exchange, place.compressed_on, place.transport
+            place = _device.of_transport(request, self._reducer, named, options)
+            self._on_device, self._compressed_on, self._through_host = place.transport, place.compressed_on, place.through_host
         if self._on_device is not None:
             self._gradients = ThroughDevice(self._on_device)
 
@@ -74,10 +73,10 @@ class Sharded(Handle):
             self._release_parameters = weakref.finalize(self, release, reducer, private)
             self._release_parameters.atexit = False
             self._parameters = ThroughHost(reducer)
-            place = _device.of_shards(request, reducer, on_devices, options)
-            self._gathers_on_device, self._parameters_through_host = place.exchange, place.transport
-        if self._gathers_on_device is not None:
-            self._parameters = ThroughDevice(self._gathers_on_device)
+            place = _device.of_transport(request, reducer, on_devices, options)
+            self._parameters_on_device, self._parameters_through_host = place.transport, place.through_host
+        if self._parameters_on_device is not None:
+            self._parameters = ThroughDevice(self._parameters_on_device)
         return reducer
 
     @contextmanager
@@ -113,7 +112,7 @@ class Sharded(Handle):
         finally:
             if self._parameters is not None:
                 self._release_parameters()
-            for transport in (self._on_device, self._gathers_on_device):
+            for transport in (self._on_device, self._parameters_on_device):
                 if transport is not None:
                     transport.release()
 
@@ -136,21 +135,14 @@ class Sharded(Handle):
     def _costs(self) -> Dict[str, Any]:
         return (self._on_device or self._reducer).stats()  # type: ignore[no-any-return]
 
-    def _plan(self) -> List[Tuple[str, int, str, float, int]]:
-        return super()._plan() if self._on_device is None else self._on_device.plan(self._step)  # type: ignore[no-any-return]
-
-    @property
-    def _transport(self) -> str:
-        return super()._transport if self._on_device is None else self._on_device.described(self._step)
-
     @property
     def _parameter_transport(self) -> str:
-        here = self._gathers_on_device
+        here = self._parameters_on_device
         return self._parameters_through_host if here is None else here.described(self._step)  # type: ignore[no-any-return]
 
     def _wait_for_averages(self) -> None:
         # Parameters first: if they are not finite, gradients are neither.
-        for transport in (self._gathers_on_device, self._on_device):
+        for transport in (self._parameters_on_device, self._on_device):
             if transport is not None:
                 transport.end_step()
         if self._on_device is None:
@@ -242,7 +234,7 @@ class Sharded(Handle):
         """
         stats = super().stats()
         if self._parameters is not None:
-            gathered = (self._gathers_on_device or self._parameters.reducer).stats()
+            gathered = (self._parameters_on_device or self._parameters.reducer).stats()
             for name in ("bytes_up", "bytes_down", "total_bytes_up", "total_bytes_down"):
                 stats[f"parameter_{name}"] = gathered[name]
         return stats

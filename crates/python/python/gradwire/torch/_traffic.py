@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Callable, Iterable, NamedTuple, Optional
+from typing import Any, Callable, Iterable, NamedTuple, Optional
 
 from .. import _core
 from ._tensors import Named
@@ -36,6 +36,12 @@ class _Stage(NamedTuple):
 def bytes_of(named: Iterable[Named]) -> int:
     """The size of all tensors."""
     return sum(tensor.numel() * tensor.element_size() for _, tensor in named)
+
+
+def sizes_of(transport: Optional[Any]) -> Optional[Callable[[int], float]]:
+    """The argument ``sizes`` of ``warn_of_more`` for messages that stay on the device; ``None`` if
+    none do."""
+    return None if transport is None else transport.message_bytes
 
 
 def warn_of_more(

@@ -8,15 +8,16 @@
 
 The backward pass begins step 1. In main memory the thread of the column's reducer begins step 3,
 and on devices the end of the backward pass; both in the order of buckets, which is the same on all
-ranks.
+ranks. If messages stay on the device, ``cuda/_node_transport.py`` does all three steps.
 """
 
 from __future__ import annotations
 
 import hashlib
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, Callable, Collection, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch.futures import Future
@@ -26,9 +27,9 @@ from .._arrays import buffer, keeping
 from . import _nodes
 from ._buckets import Part
 from ._channel import Channel, connect as connect_one_level, destroy, private_groups, private_groups_of
-from ._columns import Cut, Model, Slice, model_of, slices_of
+from ._columns import Cut, Model, model_of, slices_of
 from ._failures import Failures, Pending
-from ._inside import DeviceInside, HostInside, Inside, NodeBucket
+from ._inside import DeviceInside, HostInside, Inside, NodeBucket, NodeExchange, group_on_devices
 from ._node_averages import Between, DeviceAverage, HostAverage, Links, Unfinished
 from ._nodes import Nodes
 from ._options import Alone, Column, Options, compare, seconds_of
@@ -67,6 +68,8 @@ class Connected:
     control: _core.Reducer
     column: _core.Reducer
     inside: Dict[str, Inside]
+    # All process groups, which end with the exchange.
+    groups: List[Any]
 
 
 class TwoLevels:
@@ -80,6 +83,7 @@ class TwoLevels:
     def __init__(self, nodes: Nodes, model: Model, cut: Cut, connected: Connected, ranks: Sequence[int], request: Request) -> None:
         control, column = connected.control, connected.column
         self.nodes, self.column, self._control, self._inside = nodes, column, control, connected.inside
+        self._ranks, self._process_groups = ranks, connected.groups
         self.rank, self.size = control.rank, control.size
         self.exchange, self.spec, self.votes, self.stages = model.exchange, model.spec, model.votes, model.stages
         # The parameters, in the order of the model.
@@ -87,7 +91,7 @@ class TwoLevels:
         self._cut, self._dtype = cut, _TYPES[request.levels.inside]
         self._groups: Dict[Tuple[str, ...], int] = {}
         self._buckets: List[Tuple[NodeBucket, Part]] = []
-        self._failures, self._pending = Failures(control, nodes, ranks, request.options.on_nonfinite == "skip"), Pending()
+        self.failures, self._pending = Failures(control, nodes, ranks, request.options.on_nonfinite == "skip"), Pending()
         self._links: Dict[torch.device, Links] = {}
         self._unfinished = Unfinished()
         # Whether buckets in main memory pass through streams like those on a GPU, as under Triton's
@@ -105,11 +109,11 @@ class TwoLevels:
     @property
     def nonfinite_remedy(self) -> str:
         """The remedy in errors about a gradient with NaN or infinity."""
-        return self._failures.remedy
+        return self.failures.remedy
 
     @nonfinite_remedy.setter
     def nonfinite_remedy(self, remedy: str) -> None:
-        self._failures.remedy = self.column.nonfinite_remedy = remedy
+        self.failures.remedy = self.column.nonfinite_remedy = remedy
 
     def slices(self) -> List[Tuple[str, str, Tuple[int, ...]]]:
         """The slices that this rank owns, in the order of the model: the name of the parameter, the
@@ -129,15 +133,30 @@ class TwoLevels:
     def average_bucket(self, tensor_group: int, step: int, values: torch.Tensor, between: Between) -> Future:
         """Averages the values of a group of parameters over all ranks, in place and in the
         background. ``between`` averages slices of this rank, in float32, between nodes."""
+        exchange, part = self.exchange_of(tensor_group, step, values)
+        average = HostAverage if values.device.type == "cpu" and not self.uses_streams else DeviceAverage
+        with self.finding_cause():
+            return average(self._links_of(values.device), exchange).start(part, between)
+
+    def exchange_of(self, tensor_group: int, step: int, values: torch.Tensor) -> Tuple[NodeExchange, Part]:
+        """The exchange of a bucket inside the node at a step, whose bytes are counted, and the
+        slices of this rank."""
         bucket, part = self._buckets[tensor_group]
         dtype = self._dtype or values.dtype
-        self._count(step, bucket, dtype)
+        if step != self._step:
+            self._step, self._bytes, self._earlier_bytes = step, 0, self._earlier_bytes + self._bytes
+        self._bytes += bucket.sent * torch.empty((), dtype=dtype).element_size()
         if not self._inside:
             raise _core.ConfigError("the exchange has ended: it was closed; create it again, with register or LocalSteps")
-        average = HostAverage if values.device.type == "cpu" and not self.uses_streams else DeviceAverage
+        return NodeExchange(self._inside[values.device.type], bucket, values, dtype), part
+
+    @contextmanager
+    def finding_cause(self) -> Iterator[None]:
+        """A block whose errors end the exchange. Raises the error of the rank that has caused them;
+        all ranks of the failed step meet for it."""
         try:
-            with self._failures.noted():
-                return average(self._links_of(values.device), bucket, values, dtype).start(part, between)
+            with self.failures.noted():
+                yield
         except (RuntimeError, _core.GradwireError) as error:
             raise self._cause(error) from error
 
@@ -145,20 +164,20 @@ class TwoLevels:
         """The error to raise in place of this rank's; ends the exchange."""
         # The ranks that wait for this one fail, too, and then all look for the cause.
         self.column.abort()
-        return self._failures.cause_of(error)
+        return self.failures.cause_of(error)
 
     def _links_of(self, device: torch.device) -> Links:
         if device not in self._links:
-            inside, stream = self._inside[device.type], Stream(device)
-            self._links[device] = Links(inside, self.column, self._failures, self._pending, stream, self._unfinished)
+            self._links[device] = Links(self.column, self.failures, self._pending, Stream(device), self._unfinished)
         return self._links[device]
 
-    def _count(self, step: int, bucket: NodeBucket, dtype: torch.dtype) -> None:
-        """Counts the bytes of a bucket inside the node."""
-        if step != self._step:
-            self._step, self._bytes, self._earlier_bytes = step, 0, self._earlier_bytes + self._bytes
-        size = torch.empty((), dtype=dtype).element_size()
-        self._bytes += bucket.sent * size
+    def column_group(self) -> Any:
+        """Creates a process group of the ranks of this column with the default backend of the job.
+        All ranks must call it."""
+        column = [self._ranks[at] for at in self.nodes.of_column(self.nodes.local_rank_of(self.rank))]
+        group = group_on_devices(column, self.column.deadline)
+        self._process_groups.append(group)
+        return group
 
     def wait(self) -> None:
         """Waits until all averages are done, and all messages of this rank have left."""
@@ -167,18 +186,21 @@ class TwoLevels:
             self.column.call_later(self._unfinished.finish_last)
             self.column.wait()
         except _core.GradwireError as error:
-            failure = self._failures.of_column(error)
+            failure = self.failures.of_column(error)
         self._unfinished.finish_on_devices()
         self._pending.wait()
-        failure = self._failures.first(failure)
+        failure = self.failures.first(failure)
         if failure is not None:
             raise self._cause(failure)
         self._control.wait()
 
     def stats(self) -> Dict[str, Any]:
         """The cost of the last step for this rank: of its column, and the bytes inside its node."""
-        inside, total = self._bytes, self._earlier_bytes + self._bytes
-        return {**self.column.stats(), "inside_bytes_up": inside, "inside_bytes_down": inside, "total_inside_bytes": total}
+        return {**self.column.stats(), **self.inside_bytes()}
+
+    def inside_bytes(self) -> Dict[str, int]:
+        """The bytes of the last step, and of all steps, inside the node."""
+        return {"inside_bytes_up": self._bytes, "inside_bytes_down": self._bytes, "total_inside_bytes": self._earlier_bytes + self._bytes}
 
     def gather(self, step: int, own: bytes) -> List[bytes]:
         """Returns the bytes of all ranks, in rank order, on every rank."""
@@ -191,7 +213,11 @@ class TwoLevels:
 
     def save_all(self) -> List[bytes]:
         """The states of all ranks, in rank order."""
-        own, states = self.column.save(), [b""] * self.size
+        return self.gather_states(self.column.save())
+
+    def gather_states(self, own: bytes) -> List[bytes]:
+        """The states of all ranks, in rank order, given this rank's."""
+        states = [b""] * self.size
         for start in range(0, max(map(int, self.gather(0, str(len(own)).encode()))), _STATE_PART):
             parts = self.gather(0, own[start : start + _STATE_PART])
             states = [state + part for state, part in zip(states, parts)]
@@ -289,7 +315,7 @@ def _connected(nodes: Nodes, ranks: List[int], request: Request, control: _core.
     groups.extend(pair)
     inside = _connected_inside([ranks[at] for at in nodes.of_node(nodes.node_of(control.rank))], request)
     groups.extend(group for one in inside.values() for group in one.groups)
-    return TwoLevels(nodes, model, cut, Connected(control, create(Channel(pair)), inside), ranks, request)
+    return TwoLevels(nodes, model, cut, Connected(control, create(Channel(pair)), inside, groups), ranks, request)
 
 
 def _agree(control: _core.Reducer, check: Callable[[], None]) -> None:

@@ -9,7 +9,7 @@ inside a node. The means of shards are then averaged between nodes with compress
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 import torch
 
@@ -24,7 +24,7 @@ from ._options import Options, Rules, check_flag, check_given
 from ._reference import GatherChanges
 from ._sharded import AllGather, AllReduce, ReduceScatter, Sharded, check_free, check_zeros
 from ._timed_gather import TimedAllGather
-from ._traffic import Plain, bytes_of, warn_of_more
+from ._traffic import Plain, bytes_of, sizes_of, warn_of_more
 
 __all__ = ["Sharded", "register"]
 
@@ -153,11 +153,11 @@ def register(
         of_parameters = replace(options, compressor=parameters, rules=None, exchange="gather-shards", on_nonfinite="error")
         gathering = _units.process_group(units, "_all_gather_process_group")
         # Changes are float32.
-        request = Request("auto", transport, gathering, f"the messages of {parameters=}", narrow=not parameter_changes)
+        request = Request("auto", transport, gathering, f"the messages of {parameters=}", narrow=not parameter_changes, values="parameter")
         on_devices = _units.on_devices(gathered, named, reduced=False)
         reducer = handle.gather(named, on_devices, selected(model, dict(named), of_parameters), request)
         plain = Plain(bytes_of(named), "the parameters", "all-gather", "use one that sends less, such as int8")
-        warn_of_more(reducer, plain, stacklevel=3, sizes=_sizes(handle._gathers_on_device))
+        warn_of_more(reducer, plain, stacklevel=3, sizes=sizes_of(handle._parameters_on_device))
     _install(handle, units, gathered, averages_shards=replicas is None, changes=parameter_changes)
     return handle
 
@@ -179,14 +179,9 @@ def _handle(units: List[_units.Unit], options: Options, replicas: Optional[Any],
         handle = Sharded(units, named, options, group, scaler)
         handle._compare({"the shard that a rank of replicas holds": _units.shard_group(units).rank()})
         plain = Plain(bytes_of(named), "the gradients")
-    handle.choose_transport(Request("auto", transport, group, narrow=scaler is None), _units.on_devices(units, named), options)
-    warn_of_more(handle._reducer, plain, stacklevel=4, sizes=_sizes(handle._on_device))
+    handle.choose_transport(Request("auto", transport, group), _units.on_devices(units, named), options)
+    warn_of_more(handle._reducer, plain, stacklevel=4, sizes=sizes_of(handle._on_device))
     return handle
-
-
-def _sizes(transport: Optional[Any]) -> Optional[Callable[[int], float]]:
-    """The lengths of messages on the device, for ``warn_of_more``."""
-    return None if transport is None else transport.message_bytes
 
 
 def _install(handle: Sharded, units: List[_units.Unit], gathered: List[_units.Unit], averages_shards: bool, changes: bool) -> None:

@@ -44,6 +44,8 @@ class Piece:
     owner: int
     whole: Slot
     own: Slot
+    # Whether its messages keep the factor of a scaler; see ``_scaled``.
+    keeps_scale: bool = False
 
 
 @dataclass
@@ -69,8 +71,9 @@ class Peers:
     ended or does not answer within ``deadline`` seconds. NCCL has the timeout of its group.
     """
 
-    def __init__(self, group: Any, device: torch.device, deadline: float) -> None:
-        self._group, self._device = group, device
+    def __init__(self, group: Any, device: torch.device, deadline: float, kind: str = "rank") -> None:
+        """``kind`` is what errors call a rank of the group."""
+        self._group, self._device, self.kind = group, device, kind
         self.rank, self.size = group.rank(), group.size()
         self.traffic = Traffic()
         self._to_all, self._gather = AllToAllOptions(), AllgatherOptions()

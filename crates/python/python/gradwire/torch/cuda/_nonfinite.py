@@ -22,6 +22,8 @@ from ._source import FINITE
 
 # Forms follow it, and begin at multiples of four.
 HEAD = 4
+# The sender of an element that is not finite, if it is not in the messages of this exchange.
+ELSEWHERE = -1
 # The word of the first tensor. Words of later ones are smaller, so the largest word is the first
 # tensor's.
 _FIRST = (1 << 31) - 1
@@ -32,7 +34,7 @@ class Found(NamedTuple):
 
     # The number of the exchange in its step, in the order of ``note``.
     exchange: int
-    # The rank that sent the messages, and the place of the tensor among them.
+    # The rank that sent the messages, or ``ELSEWHERE``, and the place of the tensor among them.
     sender: int
     place: int
 
@@ -67,10 +69,20 @@ class NonFinite:
         self._device = device
         # The word, the sender and the exchange; the word is 0 as long as all elements are finite.
         self.state = torch.zeros(3, dtype=torch.int32, device=device)
+        self._elsewhere = torch.tensor([_FIRST, ELSEWHERE, 0], dtype=torch.int32, device=device)
 
     def begin(self) -> None:
         """Forgets the last step."""
         self.state = torch.zeros_like(self.state)
+
+    def note_elsewhere(self, found: torch.Tensor) -> None:
+        """If the truth value ``found`` is true, an element is not finite that no message
+        contains."""
+        self.state = torch.where(found & ~self.skips(), self._elsewhere, self.state)
+
+    def spoil(self, values: torch.Tensor) -> None:
+        """Replaces values of any type by NaN if some element of the step was not finite."""
+        run(_spoil, (triton.cdiv(values.numel(), 4 * BLOCK),), values, values.numel(), self.state, BLOCK=4 * BLOCK, warps=16)
 
     def skips(self) -> torch.Tensor:
         """Whether some element of the step was not finite, as a truth value on the device."""
@@ -141,5 +153,12 @@ def _note(messages, stride, senders, exchange, state, values, count, HEADS: tl.c
         tl.store(state, code, mask=new)
         found = tl.where(found == 0, code, found)
     if found != 0:
+        at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(values + at, float("nan"), mask=at < count)
+
+
+@triton.jit
+def _spoil(values, count, state, BLOCK: tl.constexpr):
+    if tl.load(state) != 0:
         at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
         tl.store(values + at, float("nan"), mask=at < count)

@@ -10,7 +10,7 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
 from ... import _core
 from ._collectives import Peers, Traffic
-from ._nonfinite import Found, Reading
+from ._nonfinite import ELSEWHERE, Found, Reading
 
 # The names of the tensors in the messages of a sender.
 Names = Callable[[int], Sequence[str]]
@@ -40,12 +40,12 @@ class Outcomes:
 
     With ``skip``, steps with elements that are not finite are counted as skipped. Without it, they
     end the exchange with an error, which ``remedy`` follows. The averages of such a step are NaN,
-    and the optimizer has used them before the host knows. ``gathers`` tells that parameters are
-    exchanged, not gradients.
+    and the optimizer has used them before the host knows. ``what`` is what the error calls a
+    tensor: "gradient", "parameter" or "change".
     """
 
-    def __init__(self, peers: Peers, skip: bool, remedy: str, gathers: bool = False) -> None:
-        self._peers, self._skip, self._remedy, self._gathers = peers, skip, remedy, gathers
+    def __init__(self, peers: Peers, skip: bool, remedy: str, what: str = "gradient") -> None:
+        self._peers, self._skip, self._remedy, self._what = peers, skip, remedy, what
         self._last: Optional[_Step] = None
         # The steps whose readings have not been looked at.
         self._unread: Deque[_Step] = deque()
@@ -115,11 +115,13 @@ class Outcomes:
                 self._refused = step, self._error(step, found)
 
     def _error(self, step: _Step, found: Found) -> _core.NonFiniteError:
+        if found.sender == ELSEWHERE:
+            return _core.NonFiniteError(f"a {self._what} contains NaN or infinity at step {step.step}{self._remedy}")
         name = step.names[found.exchange](found.sender)[found.place]
-        what, also = ("parameter", "") if self._gathers else ("gradient of", ", or its sum with the residual does")
-        return _core.NonFiniteError(
-            f"the {what} '{name}' on rank {found.sender} contains NaN or infinity at step {step.step}{also}{self._remedy}"
-        )
+        # Parameters have no residual.
+        what, also = ("parameter", "") if self._what == "parameter" else (f"{self._what} of", ", or its sum with the residual does")
+        on = f"{self._peers.kind} {found.sender}"
+        return _core.NonFiniteError(f"the {what} '{name}' on {on} contains NaN or infinity at step {step.step}{also}{self._remedy}")
 
     def stats(self) -> Dict[str, Any]:
         """The cost of the last step, and totals, with the keys of ``Reducer.stats``. Warns as

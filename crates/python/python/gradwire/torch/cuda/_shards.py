@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 from math import prod
-from typing import Dict, List, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Sequence
 
 import torch
 
@@ -19,24 +19,32 @@ from ._kept import Kept
 from ._nonfinite import NonFinite
 from ._outcomes import Names
 from ._packed import Coding
+from ._scaled import Scaled
 from ._slices import Shape, Slice, chunk_of
 
-# A tensor: its compressor, its shape, and its slices.
-Cut = Tuple[str, Shape, Sequence[Slice]]
+
+class Cut(NamedTuple):
+    """A tensor: its compressor, whether its messages keep the factor of a scaler, its shape, and
+    its slices."""
+
+    spec: str
+    keeps_scale: bool
+    shape: Shape
+    slices: Sequence[Slice]
 
 
 class _Shards:
     """The pieces of a bucket, and the elements of a shard."""
 
     def __init__(self, cut: Sequence[Cut], ranks: int, kept: Dict[str, int]) -> None:
-        ends = list(accumulate((prod(chunk_of(shape, ranks)) for _, shape, _ in cut), initial=0))
+        ends = list(accumulate((prod(chunk_of(one.shape, ranks)) for one in cut), initial=0))
         self.elements = ends[-1]
         self.pieces: List[Piece] = []
-        for (spec, _, slices), start in zip(cut, ends):
-            for one in slices:
+        for of, start in zip(cut, ends):
+            for one in of.slices:
                 place = kept.get(one.name, 0)
                 whole = Slot(one.name, one.shape, one.owner * self.elements + start, place)
-                self.pieces.append(Piece(spec, one.owner, whole, Slot(one.name, one.shape, start, place)))
+                self.pieces.append(Piece(of.spec, one.owner, whole, Slot(one.name, one.shape, start, place), of.keeps_scale))
 
 
 class ScatterShards:
@@ -46,6 +54,8 @@ class ScatterShards:
         self._kept = kept
         shards = _Shards(cut, peers.size, kept.starts)
         self._scatter = Scatter(coding, peers, shards.pieces, shards.elements)
+        divided = [one.own for one in shards.pieces if one.owner == peers.rank and not one.keeps_scale]
+        self.scaled = Scaled([one.whole for one in shards.pieces if one.keeps_scale], divided)
         self._own = slice(peers.rank * shards.elements, (peers.rank + 1) * shards.elements)
         self.names: List[Names] = [lambda sender: self._scatter.names]
         self.message_bytes = self._scatter.message_bytes
@@ -67,6 +77,8 @@ class GatherShards:
     def __init__(self, coding: Coding, peers: Peers, cut: Sequence[Cut]) -> None:
         shards = _Shards(cut, peers.size, {})
         self._gather = Gather(coding, peers, shards.pieces)
+        # Parameters have no scale.
+        self.scaled = Scaled([], [])
         self._own = slice(peers.rank * shards.elements, (peers.rank + 1) * shards.elements)
         self.names: List[Names] = [self._gather.names]
         self.message_bytes = self._gather.message_bytes

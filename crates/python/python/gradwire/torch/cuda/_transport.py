@@ -17,87 +17,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
-from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 import torch
 from torch.futures import Future
 
 from ... import _core
 from .._staging import Scale, Stream, divided, future_of, unscaled, write
-from ._batch import Slot
-from ._collectives import Average, CollectiveError, Gather, Peers, Piece, Scatter
+from ._collectives import CollectiveError, Peers
 from ._kept import Kept, users_of
 from ._nonfinite import NonFinite
-from ._outcomes import Names, Outcomes
+from ._outcomes import Outcomes
 from ._packed import Coding
-from ._shards import GatherShards, ScatterShards
+from ._replicas import AllGather, ScatterReduce
+from ._shards import Cut, GatherShards, ScatterShards
 from ._slices import Shape, Slice, cut_rows, cut_tensor
-
-
-class _AllGather:
-    """Averages a bucket by an all-gather of messages."""
-
-    def __init__(self, transport: DeviceTransport, names: Sequence[str], specs: Dict[str, str]) -> None:
-        self._kept = transport.kept[0]
-        starts = transport.starts(names)
-        slots = [Slot(name, transport.shapes[name], start, self._kept.starts[name]) for name, start in zip(names, starts)]
-        self._average = Average(transport.coding, transport.peers, [Piece(specs[slot.name], 0, slot, slot) for slot in slots])
-        self.names: List[Names] = [lambda sender: self._average.names]
-        self.message_bytes = self._average.message_bytes
-
-    def pack(self, values: torch.Tensor, step: int) -> torch.Tensor:
-        return self._average.pack(values, self._kept.named(self._average.kept), step)
-
-    def place(self, bucket: torch.Tensor) -> torch.Tensor:
-        return bucket
-
-    def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
-        means = _room_for(place)
-        self._average.add(messages, means, step, non_finite, exchange)
-        return means
-
-
-class _ScatterReduce:
-    """Averages each slice of a bucket at its owner, which then sends the mean to all."""
-
-    def __init__(self, transport: DeviceTransport, names: Sequence[str], specs: Dict[str, str]) -> None:
-        self._of_gradients, self._of_means = transport.kept
-        own_end, pieces = [0] * transport.peers.size, []
-        for name, start in zip(names, transport.starts(names)):
-            for one in transport.slices[name]:
-                whole = Slot(one.name, one.shape, start + one.start, self._of_gradients.starts[one.name])
-                own = Slot(one.name, one.shape, own_end[one.owner], self._of_means.starts.get(one.name, 0))
-                pieces.append(Piece(specs[name], one.owner, whole, own))
-                own_end[one.owner] += one.elements
-        coding, peers = transport.coding, transport.peers
-        self._scatter = Scatter(coding, peers, pieces, own_end[peers.rank])
-        self._gather = Gather(coding, peers, pieces, drawn_from=peers.size)
-        self.names: List[Names] = [lambda sender: self._scatter.names, self._gather.names]
-        self.message_bytes = self._scatter.message_bytes
-
-    def pack(self, values: torch.Tensor, step: int) -> torch.Tensor:
-        return self._scatter.pack(values, self._of_gradients.named(self._scatter.kept), step)
-
-    def place(self, bucket: torch.Tensor) -> torch.Tensor:
-        return bucket
-
-    def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
-        own = self._scatter.means(messages, step, non_finite, exchange)
-        packed = self._gather.pack(own, self._of_means.named(self._gather.kept), step)
-        means = _room_for(place)
-        self._gather.add(packed, means, step, non_finite, exchange + 1)
-        return means
-
-
-def _room_for(bucket: torch.Tensor) -> torch.Tensor:
-    """Room for the means of a bucket, between whose tensors there are no gaps: the memory of a
-    float32 bucket, whose values were packed."""
-    return bucket if bucket.dtype == torch.float32 else torch.empty_like(bucket, dtype=torch.float32)
 
 
 # ``pack`` compresses the values of a bucket. ``results`` exchanges the messages, and returns
 # float32 values for ``place``, the part of the bucket that changes.
-_Bucket = Union[_AllGather, _ScatterReduce, ScatterShards, GatherShards]
+_Bucket = Union[AllGather, ScatterReduce, ScatterShards, GatherShards]
 
 # The number of buckets whose messages are kept at a time, so that one can be packed while the one
 # before it travels.
@@ -122,6 +61,15 @@ class _Turn(NamedTuple):
     exchange: int
 
 
+class Stage(NamedTuple):
+    """How the tensors of a model are sent in a stage of the schedule."""
+
+    # The compressor of each tensor's messages.
+    specs: Dict[str, str]
+    # The tensors whose messages are gradients of 16 bits as they are, with the factor of a scaler.
+    keep_scale: Set[str]
+
+
 class Values(NamedTuple):
     """What a model exchanges."""
 
@@ -131,6 +79,8 @@ class Values(NamedTuple):
     narrow: bool
     # Whether a step with an element that is not finite is skipped.
     skip: bool
+    # What errors call one: "gradient", "parameter" or "change".
+    what: str = "gradient"
 
 
 class DeviceTransport:
@@ -145,6 +95,7 @@ class DeviceTransport:
     ``skip``, such a step changes no residual. Without it, the end of the next step raises
     ``NonFiniteError``. By then the optimizer has used the NaN, so the parameters are NaN, and
     training continues from a checkpoint. ``transport="host"`` raises the error in the step itself.
+    Errors call a rank of the group ``peer``.
     """
 
     def __init__(
@@ -154,13 +105,14 @@ class DeviceTransport:
         values: Values,
         group: Any,
         seed: int,
+        peer: str = "rank",
     ) -> None:
         self.reducer, self.shapes = reducer, dict(tensors)
-        self._device, narrow, self._skip = values
+        self._device, narrow, self._skip, what = values
         device, skip = self._device, self._skip
         # All stages have the same.
         self._exchange = reducer.exchange_at(0)
-        self.peers = Peers(group, device, reducer.deadline)
+        self.peers = Peers(group, device, reducer.deadline, peer)
         self.coding = Coding(device, seed, self.peers.size)
         self._packing, self._sending = Stream(device, first=True), Stream(device, first=True)
         # The last messages, which the sending stream reads, and the events of their ends. So at
@@ -169,17 +121,22 @@ class DeviceTransport:
         # The slices of each tensor; none if messages carry whole tensors.
         self.slices: Dict[str, List[Slice]] = {}
         self.kept = self._kept()
-        # The compressors of the tensors' messages, by the first step of each stage. Means of 16-bit
-        # gradients are rounded to 16 bits in the bucket anyway.
-        specs_at = reducer.message_specs if narrow else reducer.specs
-        self._specs = {first: dict(zip(self.shapes, specs_at(first))) for first, _ in reducer.stages}
+        # By the first step of each stage.
+        self._stages = {first: self._stage_at(first, narrow) for first, _ in reducer.stages}
         # By tensor group and stage.
         self._buckets: Dict[Tuple[int, int], _Known] = {}
         # The length of each tensor's last messages.
         self._sent: Dict[str, int] = {}
         self._step = -1
         self._non_finite = NonFinite(device)
-        self._outcomes = Outcomes(self.peers, skip, reducer.nonfinite_remedy, gathers=self._exchange == "gather-shards")
+        self._outcomes = Outcomes(self.peers, skip, reducer.nonfinite_remedy, what)
+
+    def _stage_at(self, first: int, narrow: bool) -> Stage:
+        """How tensors are sent from a step on."""
+        specs = self.reducer.specs(first)
+        # Means of 16-bit gradients are rounded to 16 bits in the bucket anyway.
+        sent = self.reducer.message_specs(first) if narrow else specs
+        return Stage(dict(zip(self.shapes, sent)), {name for name, spec, of in zip(self.shapes, specs, sent) if of != spec})
 
     def _kept(self) -> List[Kept]:
         """The arrays of gradients and, if owners compress means, of means."""
@@ -205,8 +162,12 @@ class DeviceTransport:
 
     def average(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor, scale: Scale) -> Future:
         """Averages a bucket over ranks, in place and in the background. The future is one of the
-        device: streams that use its value wait for it."""
+        device: streams that use its value wait for it. An empty bucket is not exchanged."""
         future = future_of(self._device)
+        if not tensor.numel():
+            self.begin(step)
+            future.set_result(tensor)
+            return future
         with self._failing():
             turn = self._next(tensor_group, step, names, tensor)
             values = unscaled(tensor, scale, self._packing, self._sending)
@@ -228,9 +189,7 @@ class DeviceTransport:
     def _next(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor) -> _Turn:
         """The turn of the next bucket. A smaller number, of a gather that is repeated, belongs to
         the step in progress, and has its own random draws."""
-        self._outcomes.check_open()
-        if step > self._step:
-            self._begin(step)
+        self.begin(step)
         bucket = self._bucket(tensor_group, step, names)
         return _Turn(bucket, step, self._outcomes.add(bucket.names, tensor.numel(), bucket.message_bytes))
 
@@ -249,15 +208,31 @@ class DeviceTransport:
             # The block is freed here, and its memory belongs to the packing stream.
             self._packing.wait_event(self._blocks.popleft()[1])
         with self._packing.entered():
+            bucket.scaled.keep(values, tensor)
             messages = bucket.pack(values, step)
             packed = self._packing.record_event()
         self._sending.wait_event(packed)
         with self._sending.entered():
             place = bucket.place(tensor)
             results = bucket.results(messages, place, step, self._non_finite, exchange)
-            write(results, scale, place)
+            write(results, bucket.scaled.multiply(results, scale), place)
             done(tensor)
         self._blocks.append((messages, self._sending.record_event()))
+
+    def begin(self, step: int) -> None:
+        """Begins a step, unless it or a later one has begun. Raises ``ConfigError`` after a
+        failure."""
+        self._outcomes.check_open()
+        if step > self._step:
+            self._begin(step)
+
+    def note(self, found: torch.Tensor) -> None:
+        """Makes the step one with an element that is not finite if ``found`` is true, a truth value
+        that the current stream computes: for values that this exchange does not see. Later buckets
+        are NaN."""
+        self._sending.wait_current(found)
+        with self._sending.entered():
+            self._non_finite.note_elsewhere(found)
 
     def _begin(self, step: int) -> None:
         self._outcomes.begin(step)
@@ -276,7 +251,7 @@ class DeviceTransport:
 
     def _stage(self, step: int) -> int:
         """The first step of the stage of a step."""
-        return max(first for first in self._specs if first <= step)
+        return max(first for first in self._stages if first <= step)
 
     def _bucket(self, tensor_group: int, step: int, names: Sequence[str]) -> _Bucket:
         """The bucket of a tensor group at the stage of a step."""
@@ -286,19 +261,19 @@ class DeviceTransport:
             if self._exchange in ("all-gather", "scatter-reduce"):
                 # DistributedDataParallel rebuilds its buckets after the first step.
                 self._buckets = {key: other for key, other in self._buckets.items() if other.step >= step}
-            specs = self._specs[stage]
-            lengths = {name: self._length(name, specs[name]) for name in names}
-            known = self._buckets[tensor_group, stage] = _Known(self._new_bucket(names, specs), lengths, step)
+            at = self._stages[stage]
+            lengths = {name: self._length(name, at.specs[name]) for name in names}
+            known = self._buckets[tensor_group, stage] = _Known(self._new_bucket(names, at), lengths, step)
         known.step = step
         self._sent.update(known.lengths)
         return known.bucket
 
-    def _new_bucket(self, names: Sequence[str], specs: Dict[str, str]) -> _Bucket:
+    def _new_bucket(self, names: Sequence[str], stage: Stage) -> _Bucket:
         if self._exchange == "all-gather":
-            return _AllGather(self, names, specs)
+            return AllGather(self, names, stage)
         if self._exchange == "scatter-reduce":
-            return _ScatterReduce(self, names, specs)
-        cut = [(specs[name], self.shapes[name], self.slices[name]) for name in names]
+            return ScatterReduce(self, names, stage)
+        cut = [Cut(stage.specs[name], name in stage.keep_scale, self.shapes[name], self.slices[name]) for name in names]
         if self._exchange == "reduce-scatter":
             return ScatterShards(self.coding, self.peers, cut, self.kept[0])
         return GatherShards(self.coding, self.peers, cut)
@@ -317,11 +292,18 @@ class DeviceTransport:
             self._outcomes.end(self._non_finite.reading(self._sending))
         self._outcomes.check(all_steps=self._device.type == "cpu")
 
+    def check(self) -> None:
+        """Raises ``NonFiniteError`` if the values of a step were not finite, even of the last one.
+        Waits for the device. All ranks must call it."""
+        self._outcomes.check(all_steps=True)
+        # Nothing is under way.
+        self._blocks.clear()
+
     def plan(self, step: int) -> List[Tuple[str, int, str, float, int]]:
         """How tensors are sent, as ``Reducer.plan``. The expected length of a message is its fixed
         length."""
         rows = []
-        specs = self._specs[self._stage(step)]
+        specs = self._stages[self._stage(step)].specs
         for name, elements, spec, _, _ in self.reducer.plan(step):
             rows.append((name, elements, spec, float(self._length(name, specs[name])), self._sent.get(name, 0)))
         return rows
@@ -369,7 +351,7 @@ class DeviceTransport:
     def save_all(self) -> List[bytes]:
         """The states of all ranks, which all must call at the same time; raises as
         ``end_step``."""
-        self._outcomes.check(all_steps=True)
+        self.check()
         with self._given():
             return self.reducer.save_all()
 

@@ -20,10 +20,11 @@ _EXCHANGES = ("all-gather", "scatter-reduce", "reduce-scatter", "gather-shards")
 _BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
 
 
-def reason_against(reducer: _core.Reducer, group: Any, named: Sequence[Named], wanted: bool) -> Optional[str]:
+def reason_against(
+    reducer: _core.Reducer, group: Any, device: torch.device, named: Sequence[Named], wanted: bool
+) -> Optional[str]:
     """Why messages cannot stay on the device of these parameters, with the remedy; ``None`` if they
     can. A CPU suits only a caller who has asked for it."""
-    device = named[0][1].device
     backend = _backend(group, device)
     if backend != _BACKENDS.get(device.type) or (device.type == "cpu" and not wanted):
         return f"the process group sends tensors on {device.type} by {backend}; create it with NCCL"
