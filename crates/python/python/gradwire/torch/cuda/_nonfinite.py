@@ -7,7 +7,7 @@ tensor of the sender has such an element. So all ranks learn the same from the s
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import List, NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional, Sequence
 
 import torch
 import triton
