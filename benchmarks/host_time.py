@@ -1,15 +1,59 @@
-"""Time that the host spends on one bucket in a communication hook that leaves messages on the
-device, beside PyTorch's fp16_compress_hook. Needs no GPU.
+"""Time that the host spends on one bucket in device transport, beside PyTorch's fp16_compress_hook.
+Needs a C compiler, but no GPU.
 
-Collectives are those of PyTorch's fake process group, which send nothing. Launches of Triton's
-kernels bind their arguments and look up the compiled kernel, as real ones do, but start nothing.
-PyTorch's operations run on a small bucket on the CPU. So the times leave out the driver's part of a
-launch.
+Triton compiles and launches kernels as for an H100, with a CUDA driver whose functions do nothing.
+Collectives are those of PyTorch's fake process group, which send nothing. PyTorch's operations run
+on a small bucket on the CPU. So the times leave out the driver's part of launches, and streams and
+events.
+
+The time of a step is what a step takes beside its buckets. With --ordinary, Triton does all
+launches.
 """
 
 import argparse
+import ctypes
+import os
+import subprocess
+import tempfile
 import time
+from pathlib import Path
 from types import SimpleNamespace
+
+# A driver for Triton to link and to call.
+DRIVER = """
+typedef unsigned long long word;
+int cuCtxGetCurrent(void **c) { *c = (void *)1; return 0; }
+int cuCtxSetCurrent() { return 0; }
+int cuDeviceGet(int *d) { *d = 0; return 0; }
+int cuDeviceGetAttribute(int *v) { *v = 227 * 1024; return 0; }
+int cuDevicePrimaryCtxRetain(void **c) { *c = (void *)1; return 0; }
+int cuFuncGetAttribute(int *v) { *v = 1024; return 0; }
+int cuFuncSetAttribute() { return 0; }
+int cuFuncSetCacheConfig() { return 0; }
+int cuGetErrorString(int e, const char **s) { *s = "error"; return 0; }
+int launches = 0;
+int cuLaunchKernelEx() { launches++; return 0; }
+int cuModuleGetFunction(void **f) { *f = (void *)1; return 0; }
+int cuModuleLoadData(void **m) { *m = (void *)1; return 0; }
+int cuModuleUnload() { return 0; }
+int cuPointerGetAttribute(word *d, int a, word p) { *d = p; return 0; }
+"""
+# Functions that are linked, but not called.
+UNUSED = ["cuCtxGetDevice", "cuCtxGetLimit", "cuCtxSetLimit", "cuDriverGetVersion", "cuStreamIsCapturing"]
+UNUSED += ["cuOccupancyMaxActiveClusters", "cuTensorMapEncodeIm2col", "cuTensorMapEncodeTiled"]
+
+
+def load_driver():
+    """Compiles and loads the driver. Its ``launches`` counts launches."""
+    folder = Path(tempfile.mkdtemp())
+    source, library = folder / "driver.c", folder / "libcuda.so.1"
+    source.write_text(DRIVER + "".join(f"int {name}() {{ return 0; }}\n" for name in UNUSED))
+    subprocess.run(["cc", "-shared", "-fPIC", "-w", f"-Wl,-soname,{library.name}", "-o", library, source], check=True)
+    os.environ["TRITON_LIBCUDA_PATH"] = str(folder)
+    return ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+
+
+LAUNCHES = ctypes.c_int.in_dll(load_driver(), "launches")
 
 import torch
 import torch.distributed as dist
@@ -17,40 +61,57 @@ import triton
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from triton.backends.compiler import GPUTarget
-from triton.compiler import make_backend
-from triton.runtime import jit
+from triton.backends.nvidia.driver import CudaDriver
 
-from gradwire.torch.cuda import _slices
+from gradwire.torch.cuda import _repeated, _slices
 from gradwire.torch.cuda._transport import DeviceTransport, Values
 
 # Two matrices that are cut into slices, and a vector: so small that PyTorch's operations on a CPU
 # take no longer than their launches on a GPU.
 SHAPES = {"a": (32, 16), "b": (32, 16), "bias": (32,)}
 _slices.SLICE = 16
-BACKEND = make_backend(GPUTarget("cuda", 90, 32))
+
+
+class Driver(CudaDriver):
+    """Triton's driver for an H100 that is not there."""
+
+    def __init__(self):
+        super().__init__()
+        self.get_current_device = lambda: 0
+        self.get_current_stream = lambda device: 0
+
+    def get_current_target(self):
+        return GPUTarget("cuda", 90, 32)
 
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--ranks", type=int, default=8)
+    arguments.add_argument("--ordinary", action="store_true")
     arguments.add_argument("specs", nargs="*", default=["int8", "3lc", "onebit", "eden"])
     given = arguments.parse_args()
+    triton.runtime.driver.set_active(Driver())
+    if given.ordinary:
+        _repeated.KNOWN = False
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=given.ranks)
-    jit.JITFunction.run = launched
     bucket = torch.randn(sum(torch.Size(shape).numel() for shape in SHAPES.values()))
     hook = SimpleNamespace(buffer=lambda: bucket)
     send = dist.all_reduce
     dist.all_reduce = lambda tensor, **options: Sent(send(tensor, **options), tensor)
-    print(f"{'microseconds of host time a bucket':<40}{'launches':>10}")
-    print(f"{'fp16_compress_hook':<32}{shortest(lambda: fp16_compress_hook(None, hook).wait()):>8.0f}{'':>10}")
+    print(f"{'microseconds of host time':<32}{'a bucket':>10}{'launches':>10}{'a step':>10}")
+    print(f"{'fp16_compress_hook':<32}{shortest(lambda: fp16_compress_hook(None, hook).wait()):>10.0f}")
     for spec in given.specs:
         for exchange in ("scatter-reduce", "all-gather"):
-            average = transport(spec, exchange, bucket)
-            average()
-            LAUNCHES.clear()
-            average()
-            count = len(LAUNCHES)
-            print(f"{spec + ', ' + exchange:<32}{shortest(average):>8.0f}{count:>10}")
+            average, end = transport(spec, exchange, bucket)
+            for step in range(3):
+                average(step)
+                end()
+            LAUNCHES.value = 0
+            average(step)
+            count, of_bucket = LAUNCHES.value, shortest(lambda: average(step))
+            steps = iter(range(3, 1 << 60))
+            of_step = shortest(lambda: (average(next(steps)), end())) - of_bucket
+            print(f"{spec + ', ' + exchange:<32}{of_bucket:>10.0f}{count:>10}{of_step:>10.0f}")
 
 
 class Sent:
@@ -67,38 +128,22 @@ class Sent:
 
 
 def transport(spec, exchange, bucket):
-    """A function that averages the bucket in one more step."""
-    specs = lambda step: [spec, spec, "none"]
-    of_steps = {"exchange_at": lambda step: exchange, "specs": specs, "message_specs": specs}
-    reducer = SimpleNamespace(deadline=300.0, stages=[(0, 1)], nonfinite_remedy="", **of_steps)
-    values = Values(bucket.device, narrow=True, skip=False)
-    averaging = DeviceTransport(reducer, list(SHAPES.items()), values, dist.group.WORLD, 0)
-    # The host looks at what messages told once a step, not once a bucket.
-    averaging._outcomes.check = lambda all_steps: averaging._outcomes._unread.clear()
-    steps = iter(range(1 << 60))
-
-    def average():
-        averaging.average(0, next(steps), list(SHAPES), bucket, 1.0)
-        averaging.end_step()
-
-    return average
+    """Functions that average a bucket in a step, and end the step."""
+    specs = [spec, spec, "none"]
+    reducer = SimpleNamespace(
+        exchange_at=lambda step: exchange,
+        deadline=300.0,
+        stages=[(0, 1)],
+        specs=lambda step: specs,
+        message_specs=lambda step: specs,
+        nonfinite_remedy="",
+    )
+    averaging = DeviceTransport(reducer, list(SHAPES.items()), Values(bucket.device, True, False), dist.group.WORLD, 0)
+    names = list(SHAPES)
+    return lambda step: averaging.average(0, step, names, bucket, 1.0), averaging.end_step
 
 
-BINDERS, CACHE, LAUNCHES = {}, {}, []
-
-
-def launched(kernel, *arguments, grid, warmup, **named):
-    """Does what ``JITFunction.run`` does before it calls the driver."""
-    bind = BINDERS.get(kernel)
-    if bind is None:
-        bind = BINDERS[kernel] = jit.create_function_from_signature(kernel.signature, kernel.params, BACKEND)
-    bound, specialization, options = bind(*arguments, **named)
-    key = jit.compute_cache_key(CACHE, specialization, options)
-    LAUNCHES.append(key)
-    return tuple(bound.values())
-
-
-def shortest(work, calls=5, repetitions=200):
+def shortest(work, calls=2, repetitions=1000):
     """Microseconds of a call in this thread: the least mean of several repetitions."""
     found = []
     for _ in range(repetitions):

@@ -19,7 +19,7 @@ from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
 from gradwire.torch.cuda._kernel import Dense
-from gradwire.torch.cuda._nonfinite import NonFinite, put_heads
+from gradwire.torch.cuda._nonfinite import Maxima, NonFinite, note
 from gradwire.torch.cuda.changes import Changes
 from kernels import Device, tensors
 
@@ -62,15 +62,14 @@ for number, spec in enumerate(sys.argv[1:]):
         if isinstance(device.kernel, Dense):
             # The messages of three ranks in one launch.
             received, senders = device.moved(forms), torch.zeros(2, dtype=torch.int32)
-            several = received._replace(messages=3, stride=1600, senders=senders)
+            several = received._replace(messages=3, stride=1600, senders=senders, fresh=1)
             device.kernel.add(device.batch, several, torch.zeros(device.size), 0.5, 0, 0)
 both = True
 words = torch.zeros(64, dtype=torch.int32)
-put_heads(words, words, words.long(), words.view(torch.uint8))
-non_finite = NonFinite(words.device)
-non_finite.note(words.view(torch.uint8), 16, 3, 5)
+Maxima([range(5), range(5, 7)], words.device).put_heads(words.long(), words.view(torch.uint8))
+note(words.view(torch.uint8), 16, 3, 5, words, words.float())
 for dtype in (torch.float32, torch.float16, torch.bfloat16):
-    non_finite.spoil(words.to(dtype))
+    NonFinite(words.device).spoil(words.to(dtype))
 for dtype in (torch.uint8, torch.int16, torch.int32, torch.int64):
     Changes(torch.zeros(5000, dtype=dtype), torch.zeros(5000, dtype=dtype)).advance(3)
 print(f"{len(compiled)} kernels compiled")

@@ -23,7 +23,7 @@ from gradwire.torch.cuda._batch import Slot
 from gradwire.torch.cuda._collectives import Peers, Traffic
 from gradwire.torch.cuda._config import Config
 from gradwire.torch.cuda._kernel import Dense
-from gradwire.torch.cuda._nonfinite import Found, NonFinite
+from gradwire.torch.cuda._nonfinite import Found, NonFinite, note
 from gradwire.torch.cuda._outcomes import Outcomes
 from gradwire.torch.cuda._packed import Coding, Layout, Packer, Sender, Unpacker
 from gradwire.torch.cuda._slices import cut_tensor
@@ -310,7 +310,9 @@ def test_messages_may_begin_beyond_the_reach_of_32_bits(spec):
         unpacker.add(received, out, 0, 2, stride)
         non_finite = NonFinite(torch.device("cpu"))
         received[stride] = 255
-        non_finite.note(received, stride, 2, 3)
+        spoiled = torch.ones(5)
+        note(received, stride, 2, 3, non_finite.state, spoiled)
+        assert spoiled.isnan().all()
         found.append((out, non_finite.state))
     assert (found[0][0] == found[1][0]).all() and found[0][0].abs().sum() > 1
     assert found[0][1].tolist() == found[1][1].tolist() == [255, 1, 3]

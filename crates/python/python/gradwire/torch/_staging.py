@@ -207,6 +207,8 @@ def unscaled(bucket: torch.Tensor, scale: Scale, first: Stream, last: Stream) ->
     if isinstance(scale, torch.Tensor):
         first.record_stream(scale)
         last.record_stream(scale)
+    if is_one(scale):
+        return bucket
     with first.entered():
         return divided(bucket, scale)
 

@@ -12,6 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
+from ._repeated import permanent
+
 _T = TypeVar("_T")
 
 
@@ -55,7 +57,7 @@ class Batch:
         if found is None:
             found = self.moved(torch.tensor(key[0], dtype=dtype, device="cpu"))
             if keep:
-                self._vectors[key] = found
+                self._vectors[key] = permanent(found)
         return found
 
     def firsts(self, counts: Sequence[int]) -> torch.Tensor:
@@ -82,9 +84,13 @@ class Batch:
             tensors = torch.repeat_interleave(torch.arange(len(counts), device="cpu"), blocks)
             first = torch.cumsum(blocks, 0) - blocks
             rows = torch.stack([tensors, torch.arange(len(tensors), device="cpu") - first[tensors]], 1).to(torch.int32)
-            table = self.moved(rows)
-            self._tables[block, units] = table
+            table = self._tables[block, units] = permanent(self.moved(rows))
         return table
+
+
+def at_least_one(elements: int) -> int:
+    """Units for a table that has a row for a tensor without elements, too."""
+    return max(elements, 1)
 
 
 def moved(host: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -114,3 +120,9 @@ def place(table, BLOCK: tl.constexpr):
     tensor = tl.load(table + 2 * program)
     block = tl.load(table + 2 * program + 1).to(tl.int64)
     return tensor, block * BLOCK + tl.arange(0, BLOCK)
+
+
+@triton.jit
+def has_first(table):
+    """Whether this program has the first block of its tensor."""
+    return tl.load(table + 2 * tl.program_id(0).to(tl.int64) + 1) == 0

@@ -8,10 +8,12 @@ The caller cuts tensors into pieces and decides where their elements are:
   place in the values and ``kept`` its place in the kept arrays.
 - ``Scatter``: ``pack`` compresses all pieces of a buffer, and ``means`` returns the means of this
   rank's own pieces over all ranks. A reduce-scatter.
-- ``Gather``: ``pack`` compresses this rank's own pieces, and ``add`` adds the pieces of all owners
-  to a buffer. An all-gather.
-- ``Average``: ``pack`` compresses all pieces, and ``add`` adds their means over all ranks to a
+- ``Gather``: ``pack`` compresses this rank's own pieces, and ``add`` writes the pieces of all
+  owners to a buffer. An all-gather.
+- ``Average``: ``pack`` compresses all pieces, and ``add`` writes their means over all ranks to a
   buffer. An all-reduce by an all-gather, for a few ranks. Owners and ``own`` do not matter.
+
+If some element of the step was not finite on a rank, ``means`` and ``add`` make all results NaN.
 
 ``pack`` takes the kept arrays with the names ``kept``. It and the other method may run in two
 streams. A scatter-reduce is a ``Scatter`` and then a ``Gather`` of the means. Messages are added in
@@ -29,8 +31,9 @@ from torch.distributed.distributed_c10d import AllgatherOptions, AllToAllOptions
 
 from ._batch import Slot
 from ._memory import Arrays
-from ._nonfinite import NonFinite
+from ._nonfinite import NonFinite, note
 from ._packed import Coding, Layout, Packer, Sender, Unpacker
+from ._repeated import Repeated
 
 
 @dataclass(frozen=True)
@@ -84,14 +87,15 @@ class Peers:
         own = lengths[self.rank]
         received = sent.new_empty(own * self.size)
         self._run(self._group.alltoall_base, received, sent, [own] * self.size, lengths, self._to_all)
-        self._count(len(sent) - own, len(received) - own)
+        self._count(sent.numel() - own, own * (self.size - 1))
         return received
 
     def all_gather(self, sent: torch.Tensor) -> torch.Tensor:
         """The bytes of all ranks, of equal lengths, in the order of ranks."""
-        received = sent.new_empty(len(sent) * self.size)
+        own = sent.numel()
+        received = sent.new_empty(own * self.size)
         self._run(self._group._allgather_base, received, sent, self._gather)
-        self._count(len(sent) * (self.size - 1), len(received) - len(sent))
+        self._count(own * (self.size - 1), own * (self.size - 1))
         return received
 
     def reason_against(self) -> Optional[str]:
@@ -141,6 +145,9 @@ class Scatter:
         self._packer = Packer(coding, slots, layout, Sender(specs, peers.rank))
         self.kept = self._packer.kept
         own = [place for place, owner in enumerate(owners) if owner == peers.rank]
+        # Elements between the pieces must be 0.
+        self._new = torch.empty if sum(self._pieces[place].own.elements for place in own) == own_elements else torch.zeros
+        self._unpack = Repeated(self._launch, ["step", "exchange"])
         places, own_specs = [layout.places[place] for place in own], [specs[place] for place in own]
         self._unpacker = Unpacker(coding, [self._pieces[place].own for place in own], places, own_specs, [0] * len(own))
 
@@ -162,12 +169,15 @@ class Scatter:
         """Sends the messages of ``pack``. Returns an owner's buffer of float32 with the means of
         this rank's pieces, and 0 elsewhere."""
         received = self._peers.all_to_all(messages, self._layout.lengths)
+        means = self._new(self._own_elements, dtype=torch.float32, device=received.device)
+        self._unpack(received, means, non_finite.state, step, exchange)
+        return means
+
+    def _launch(self, received: torch.Tensor, means: torch.Tensor, state: torch.Tensor, step: int, exchange: int) -> None:
         ranks, stride = self._peers.size, self._layout.lengths[self._peers.rank]
-        non_finite.note(received, stride, ranks, exchange)
-        means = torch.zeros(self._own_elements, dtype=torch.float32, device=received.device)
         self._unpacker.add(received, means, step, ranks, stride)
         self._unpacker.aggregate(means)
-        return means
+        note(received, stride, ranks, exchange, state, means)
 
 
 class Gather:
@@ -194,6 +204,7 @@ class Gather:
         starts = [owner * self._length + place for owner, layout in enumerate(layouts) for place in layout.places]
         drawn_as = [drawn_from + piece.owner for piece in ordered]
         self._unpacker = Unpacker(coding, [piece.whole for piece in ordered], starts, [piece.spec for piece in ordered], drawn_as)
+        self._unpack = Repeated(self._launch, ["step", "exchange"])
 
     @property
     def message_bytes(self) -> int:
@@ -209,11 +220,14 @@ class Gather:
         return self._packer.pack(values, arrays, step, self._length)
 
     def add(self, messages: torch.Tensor, out: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> None:
-        """Sends the messages of ``pack``, and adds the pieces of all owners to a buffer of
+        """Sends the messages of ``pack``, and writes the pieces of all owners to a buffer of
         float32."""
         received = self._peers.all_gather(messages)
-        non_finite.note(received, self._length, self._peers.size, exchange)
+        self._unpack(received, out, non_finite.state, step, exchange)
+
+    def _launch(self, received: torch.Tensor, out: torch.Tensor, state: torch.Tensor, step: int, exchange: int) -> None:
         self._unpacker.add(received, out, step)
+        note(received, self._length, self._peers.size, exchange, state, out)
 
 
 class Average:
@@ -226,6 +240,7 @@ class Average:
         self._packer = Packer(coding, slots, self._layout, Sender(specs, peers.rank))
         self.kept = self._packer.kept
         self._unpacker = Unpacker(coding, slots, self._layout.places, specs, [0] * len(slots))
+        self._unpack = Repeated(self._launch, ["step", "exchange"])
         self.names = [slot.name for slot in slots]
 
     @property
@@ -238,13 +253,16 @@ class Average:
         return self._packer.pack(values, arrays, step)
 
     def add(self, messages: torch.Tensor, out: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> None:
-        """Sends the messages of ``pack``, and adds the means of all ranks to a buffer of float32,
-        which is 0 at their elements."""
+        """Sends the messages of ``pack``, and writes the means of all ranks to a buffer of
+        float32."""
         received = self._peers.all_gather(messages)
-        ranks, stride = self._peers.size, len(messages)
-        non_finite.note(received, stride, ranks, exchange)
+        self._unpack(received, out, non_finite.state, step, exchange)
+
+    def _launch(self, received: torch.Tensor, out: torch.Tensor, state: torch.Tensor, step: int, exchange: int) -> None:
+        ranks, (stride,) = self._peers.size, self._layout.lengths
         self._unpacker.add(received, out, step, ranks, stride)
         self._unpacker.aggregate(out)
+        note(received, stride, ranks, exchange, state, out)
 
 
 def _alone(coding: Coding, pieces: Sequence[Piece]) -> Layout:

@@ -9,7 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
-from ._batch import Batch
+from ._batch import Batch, has_first
+from ._tensors import load
 
 
 class Forms(NamedTuple):
@@ -24,6 +25,8 @@ class Forms(NamedTuple):
     stride: int = 0
     # The first of these ranks for each tensor as int32, if tensors differ in it.
     senders: Optional[torch.Tensor] = None
+    # 1 if the values to which messages are added count as 0.
+    fresh: int = 0
 
 
 @dataclass
@@ -49,6 +52,23 @@ class Encoded:
 def form_of(forms, tensor):
     """The address of the first byte of a tensor's form."""
     return forms.bytes + tl.load(forms.starts + tensor)
+
+
+@triton.jit
+def before(forms, out, tensor, at, mask):
+    """The elements ``at`` of a tensor to which messages are added."""
+    if forms.fresh == 1:
+        values = tl.zeros_like(at).to(tl.float32)
+    else:
+        values = load(out, tensor, at, mask)
+    return values
+
+
+@triton.jit
+def put_first(forms, tensor, table, number):
+    """Stores the float32 with which a tensor's form begins, if this program has the tensor's first
+    block; see ``Batch.table``."""
+    tl.store(floats(form_of(forms, tensor)), number, mask=has_first(table))
 
 
 @triton.jit

@@ -16,6 +16,9 @@ from ._source import Source
 class Kernel:
     """A compressor on the device. It keeps no state; the memory keeps arrays."""
 
+    # Whether ``start`` finds the maxima of a source without residual.
+    FINDS_MAXIMA = False
+
     def __init__(self, config: Config) -> None:
         self.config = config
 

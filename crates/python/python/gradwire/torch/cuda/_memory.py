@@ -6,7 +6,7 @@ They are the memories of ``gradwire::memories``, and give the same bits.
 
 from __future__ import annotations
 
-from typing import Mapping, Tuple
+from typing import Mapping, Optional, Tuple
 
 import torch
 
@@ -28,19 +28,23 @@ class Memory:
     def __init__(self, config: Config) -> None:
         # The weights of the residual and the gradient; ``None`` without error feedback.
         self.weights = config.weights
+        # Whether ``source`` finds the maxima of a source without residual, or the kernel does.
+        self.finds_maxima = True
 
     @property
     def kept(self) -> Tuple[str, ...]:
         """The names of the arrays that are kept."""
         return () if self.weights is None else ("residual",)
 
-    def source(self, batch: Batch, values: torch.Tensor, arrays: Arrays) -> Source:
+    def source(self, batch: Batch, values: torch.Tensor, arrays: Arrays, maxima: Optional[torch.Tensor] = None) -> Source:
         """The input of the compressor for the gradients ``values``; launches without waiting.
+        ``maxima`` is room for those of the source and has zeros; by default it is created.
 
         The arrays of a tensor do not change if one of its values to compress is not finite.
         """
-        source = self._corrected(batch, in_bucket(batch, values), arrays)
-        find_maxima(batch, source)
+        source = self._corrected(batch, in_bucket(batch, values), arrays, maxima)
+        if self.finds_maxima or self.weights is not None:
+            find_maxima(batch, source)
         return source
 
     def clear_sent(self, batch: Batch, forms: Forms, arrays: Arrays) -> None:
@@ -60,9 +64,10 @@ class Memory:
         slot = batch.slots[tensor]
         return values[slot.start : slot.start + slot.elements].float()
 
-    def _corrected(self, batch: Batch, values: Tensors, arrays: Arrays) -> Source:
+    def _corrected(self, batch: Batch, values: Tensors, arrays: Arrays, maxima: Optional[torch.Tensor]) -> Source:
         """The values, corrected by the residual if there is one. The maxima are 0."""
-        maxima = torch.zeros(len(batch.slots), dtype=torch.int32, device=batch.device)
+        if maxima is None:
+            maxima = torch.zeros(len(batch.slots), dtype=torch.int32, device=batch.device)
         residual = None if self.weights is None else arrays["residual"]
         beta, gamma = self.weights or (1.0, 1.0)
         return Source(values.data, values.starts, residual, beta, gamma, batch.kept, batch.lengths, maxima)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import List, Sequence, Tuple
+from typing import Any, List, Sequence, Tuple
 
 import torch
 
@@ -17,9 +17,9 @@ from ._config import Config
 from ._forms import Forms
 from ._kernel import Dense
 from ._memory import Arrays, Memory
-from ._nonfinite import HEAD, codes_of, put_heads
+from ._nonfinite import HEAD, Maxima
+from ._repeated import Repeated, permanent
 from .kernels import kernel_and_memory
-from .memories import plain_memory
 
 # Blocks begin at multiples of this number of bytes, for which kernels are compiled once.
 _ALIGNMENT = 16
@@ -38,10 +38,11 @@ class Coding:
         """A compressor whose random draws are those of the rank ``drawn_as``, and its memory: with
         ``plain`` the residual with weights 1, which suits values other than gradients."""
         config = Config.of(spec, self.seed, drawn_as, self.ranks)
-        found = kernel_and_memory(config)
-        assert found is not None and isinstance(found[0], Dense), spec
+        found = kernel_and_memory(config, plain)
+        assert found is not None, spec
         kernel, memory = found
-        return kernel, plain_memory(config) if plain else memory
+        assert isinstance(kernel, Dense), spec
+        return kernel, memory
 
 
 @dataclass(frozen=True)
@@ -111,28 +112,33 @@ class Packer:
         self._parts = _parts(coding, slots, starts, sender)
         self._device = coding.device
         self._length = sum(layout.lengths)
-        self._heads = _vector(firsts, torch.int64, coding.device)
-        self._codes = _vector(codes_of([place for part in self._parts for place in part.places]), torch.int32, coding.device)
+        self._maxima = Maxima([part.places for part in self._parts], coding.device)
+        self._heads = permanent(moved(torch.tensor(firsts, dtype=torch.int64, device="cpu"), coding.device))
         # The names of the arrays that are kept from step to step.
         self.kept = list(dict.fromkeys(kind for part in self._parts for kind in part.memory.kept))
+        self._compress = Repeated(self._launch, ["step"])
 
     def pack(self, values: torch.Tensor, arrays: Arrays, step: int, length: int = 0) -> torch.Tensor:
         """The messages of a step, and unspecified bytes behind them up to ``length``; launches
         without waiting. Residuals and other arrays become those after the step; those of a tensor
         with an element that is not finite stay."""
         bytes = torch.empty(max(self._length, length), dtype=torch.uint8, device=self._device)
-        maxima = []
-        for part in self._parts:
-            source = part.memory.source(part.batch, values, arrays)
-            part.kernel.encode(part.batch, source, Forms(bytes, part.starts), step)
-            maxima.append(source.maxima)
-        # Without tensors, there are no codes.
-        put_heads(maxima[0] if len(maxima) == 1 else torch.cat(maxima or [self._codes]), self._codes, self._heads, bytes)
+        self._compress(values, bytes, *(arrays[kind] for kind in self.kept), step)
         return bytes
+
+    def _launch(self, values: torch.Tensor, bytes: torch.Tensor, *rest: Any) -> None:
+        """Compresses the values. ``rest`` are the kept arrays and the step."""
+        *arrays, step = rest
+        named = dict(zip(self.kept, arrays))
+        for part, maxima in zip(self._parts, self._maxima.parts):
+            source = part.memory.source(part.batch, values, named, maxima)
+            part.kernel.encode(part.batch, source, Forms(bytes, part.starts), step)
+        self._maxima.put_heads(self._heads, bytes)
 
 
 class Unpacker:
-    """Adds the tensors of received messages to a buffer, with one launch of each kernel.
+    """Adds the tensors of received messages to a buffer, with one launch of each kernel. Values
+    that are in the buffer before count as 0.
 
     ``slots`` has their places in the buffer, ``starts`` the first byte of each form, and
     ``drawn_as`` the rank in the random draws of each message.
@@ -146,7 +152,7 @@ class Unpacker:
         """Adds the mean of the ``messages`` of each tensor to a buffer of float32. They come from
         consecutive ranks, and begin ``stride`` bytes after each other."""
         for part, senders in zip(self._parts, self._senders):
-            forms = Forms(received, part.starts, messages, stride, senders)
+            forms = Forms(received, part.starts, messages, stride, senders, fresh=1)
             part.kernel.add(part.batch, forms, out, 1.0 / messages, step, 0)
 
     def aggregate(self, out: torch.Tensor) -> None:
@@ -154,7 +160,3 @@ class Unpacker:
         results of votes, or the means."""
         for part in self._parts:
             part.kernel.aggregate(part.batch, out)
-
-
-def _vector(values: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    return moved(torch.tensor(values, dtype=dtype, device="cpu"), device)

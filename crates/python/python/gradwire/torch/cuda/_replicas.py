@@ -11,7 +11,6 @@ from ._collectives import Average, Gather, Piece, Scatter
 from ._nonfinite import NonFinite
 from ._outcomes import Names
 from ._scaled import Scaled
-from ._shards import zeros_like
 
 if TYPE_CHECKING:
     from ._transport import DeviceTransport, Stage
@@ -37,7 +36,7 @@ class AllGather:
         return bucket
 
     def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
-        means = zeros_like(place)
+        means = _room_for(place)
         self._average.add(messages, means, step, non_finite, exchange)
         return means
 
@@ -70,9 +69,15 @@ class ScatterReduce:
     def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
         own = self._scatter.means(messages, step, non_finite, exchange)
         packed = self._gather.pack(own, self._of_means.named(self._gather.kept), step)
-        means = zeros_like(place)
+        means = _room_for(place)
         self._gather.add(packed, means, step, non_finite, exchange + 1)
         return means
+
+
+def _room_for(bucket: torch.Tensor) -> torch.Tensor:
+    """Room for the means of a bucket, between whose tensors there are no gaps: the memory of a
+    float32 bucket, whose values were packed."""
+    return bucket if bucket.dtype == torch.float32 else torch.empty_like(bucket, dtype=torch.float32)
 
 
 def _scaled(pieces: Sequence[Piece]) -> Scaled:

@@ -90,12 +90,8 @@ class GatherShards:
         return bucket
 
     def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
-        values = zeros_like(place)
+        # Between the tensors of a shard there may be gaps. The memory of a float32 bucket is free,
+        # because its values were packed.
+        values = place.zero_() if place.dtype == torch.float32 else torch.zeros_like(place, dtype=torch.float32)
         self._gather.add(messages, values, step, non_finite, exchange)
         return values
-
-
-def zeros_like(bucket: torch.Tensor) -> torch.Tensor:
-    """Zeros for the results. They reuse the memory of a float32 bucket, whose values were
-    packed."""
-    return bucket.zero_() if bucket.dtype == torch.float32 else torch.zeros_like(bucket, dtype=torch.float32)

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
-from typing import Any, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 import torch
 from torch.futures import Future
@@ -40,6 +41,15 @@ _Bucket = Union[AllGather, ScatterReduce, ScatterShards, GatherShards]
 # The number of buckets whose messages are kept at a time, so that one can be packed while the one
 # before it travels.
 _BLOCKS = 2
+
+
+@dataclass
+class _Known:
+    """A bucket, the length of each tensor's messages, and the last step that used the bucket."""
+
+    bucket: _Bucket
+    lengths: Dict[str, int]
+    step: int
 
 
 class _Turn(NamedTuple):
@@ -113,8 +123,8 @@ class DeviceTransport:
         self.kept = self._kept()
         # By the first step of each stage.
         self._stages = {first: self._stage_at(first, narrow) for first, _ in reducer.stages}
-        # By tensor group and stage, with the last step that used it.
-        self._buckets: Dict[Tuple[int, int], Tuple[_Bucket, int]] = {}
+        # By tensor group and stage.
+        self._buckets: Dict[Tuple[int, int], _Known] = {}
         # The length of each tensor's last messages.
         self._sent: Dict[str, int] = {}
         self._step = -1
@@ -161,10 +171,8 @@ class DeviceTransport:
         with self._failing():
             turn = self._next(tensor_group, step, names, tensor)
             values = unscaled(tensor, scale, self._packing, self._sending)
-            self._run(turn, values, tensor, scale)
-            with self._sending.entered():
-                # The future records the current stream.
-                future.set_result(tensor)
+            # The future records the sending stream.
+            self._run(turn, values, tensor, scale, done=future.set_result)
         return future
 
     def exchange(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor, scale: Scale) -> None:
@@ -185,8 +193,16 @@ class DeviceTransport:
         bucket = self._bucket(tensor_group, step, names)
         return _Turn(bucket, step, self._outcomes.add(bucket.names, tensor.numel(), bucket.message_bytes))
 
-    def _run(self, turn: _Turn, values: torch.Tensor, tensor: torch.Tensor, scale: Scale) -> None:
-        """Packs ``values``, exchanges the messages, and writes the results to ``tensor``."""
+    def _run(
+        self,
+        turn: _Turn,
+        values: torch.Tensor,
+        tensor: torch.Tensor,
+        scale: Scale,
+        done: Callable[[torch.Tensor], None] = lambda tensor: None,
+    ) -> None:
+        """Packs ``values``, exchanges the messages, writes the results to ``tensor``, and calls
+        ``done`` in the sending stream."""
         bucket, step, exchange = turn
         if len(self._blocks) == _BLOCKS:
             # The block is freed here, and its memory belongs to the packing stream.
@@ -199,8 +215,8 @@ class DeviceTransport:
         with self._sending.entered():
             place = bucket.place(tensor)
             results = bucket.results(messages, place, step, self._non_finite, exchange)
-            self._non_finite.spoil(results)
             write(results, bucket.scaled.multiply(results, scale), place)
+            done(tensor)
         self._blocks.append((messages, self._sending.record_event()))
 
     def begin(self, step: int) -> None:
@@ -235,7 +251,7 @@ class DeviceTransport:
 
     def _stage(self, step: int) -> int:
         """The first step of the stage of a step."""
-        return max(first for first, _ in self.reducer.stages if first <= step)
+        return max(first for first in self._stages if first <= step)
 
     def _bucket(self, tensor_group: int, step: int, names: Sequence[str]) -> _Bucket:
         """The bucket of a tensor group at the stage of a step."""
@@ -244,11 +260,13 @@ class DeviceTransport:
         if known is None:
             if self._exchange in ("all-gather", "scatter-reduce"):
                 # DistributedDataParallel rebuilds its buckets after the first step.
-                self._buckets = {key: other for key, other in self._buckets.items() if other[1] >= step}
-            known = (self._new_bucket(names, self._stages[stage]), step)
-        self._buckets[tensor_group, stage] = (known[0], step)
-        self._sent.update((name, self._length(name, self._stages[stage].specs[name])) for name in names)
-        return known[0]
+                self._buckets = {key: other for key, other in self._buckets.items() if other.step >= step}
+            at = self._stages[stage]
+            lengths = {name: self._length(name, at.specs[name]) for name in names}
+            known = self._buckets[tensor_group, stage] = _Known(self._new_bucket(names, at), lengths, step)
+        known.step = step
+        self._sent.update(known.lengths)
+        return known.bucket
 
     def _new_bucket(self, names: Sequence[str], stage: Stage) -> _Bucket:
         if self._exchange == "all-gather":

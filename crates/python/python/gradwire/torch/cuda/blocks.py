@@ -13,14 +13,14 @@ import torch
 import triton
 import triton.language as tl
 
-from ._batch import Batch, place
+from ._batch import Batch, at_least_one, place
 from ._config import Config
-from ._forms import Forms, floats, form_of
+from ._forms import Forms, before, floats, form_of, put_first
 from ._kernel import Dense
-from ._launch import BLOCK, FEW_WARPS, for_tensors, launch, over
+from ._launch import BLOCK, FEW_WARPS, launch, over
 from ._source import LARGEST, Source, corrected, keep, largest
 from ._symbols import bytes_of, put_block, take
-from ._tensors import block_of, in_bucket, load, store
+from ._tensors import block_of, in_bucket, store
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ class BlockScaled(Dense):
 
     def encode(self, batch: Batch, source: Source, forms: Forms, step: int) -> None:
         rows = BLOCK // self.LENGTH
-        table = batch.table(rows, self._blocks_of)
+        # The first program of a tensor stores its scale.
+        table = batch.table(rows, self._blocks_or_one)
         layout, element = self._layout(), asdict(self._element)
         launch(_encode, table, source, forms, ROWS=rows, warps=FEW_WARPS, **layout, **element)
 
@@ -85,16 +86,15 @@ class BlockScaled(Dense):
     def _blocks_of(self, elements: int) -> int:
         return triton.cdiv(elements, self.LENGTH)
 
+    def _blocks_or_one(self, elements: int) -> int:
+        return at_least_one(self._blocks_of(elements))
+
 
 class Nvfp4(BlockScaled):
     """Blocks whose scales are multiples of the tensor's scale."""
 
     HEADER = 4
     LENGTH = 16
-
-    def encode(self, batch: Batch, source: Source, forms: Forms, step: int) -> None:
-        for_tensors(batch, _tensor_scale, source, forms)
-        super().encode(batch, source, forms, step)
 
 
 @triton.jit
@@ -144,12 +144,6 @@ def _scale_of_tensor(source, tensor):
 
 
 @triton.jit
-def _tensor_scale(source, forms):
-    tensor = tl.program_id(0)
-    tl.store(floats(form_of(forms, tensor)), _scale_of_tensor(source, tensor))
-
-
-@triton.jit
 def _power(byte):
     """The scale of E8M0: a power of two, of which the least is subnormal."""
     return _float(tl.where(byte == 0, 1 << 22, byte << 23))
@@ -196,6 +190,8 @@ def _encode(
     byte, scale, inverse = _scales(tl.max(tl.abs(value), 1), source, tensor, HEADER, EXPONENT)
     code, number = _nearest(value, inverse[:, None], BITS, MANTISSA, LEAST, MOST)
     keep(source, tensor, at, mask, value - number * scale[:, None])
+    if HEADER != 0:
+        put_first(forms, tensor, table, _scale_of_tensor(source, tensor))
     form = form_of(forms, tensor) + HEADER
     tl.store(form + block, byte.to(tl.uint8), mask=block < blocks)
     if BITS == 8:
@@ -218,7 +214,7 @@ def _add(
     BLOCK: tl.constexpr,
 ):
     tensor, at, mask = block_of(table, out.lengths, BLOCK)
-    form, total = form_of(forms, tensor), load(out, tensor, at, mask)
+    form, total = form_of(forms, tensor), before(forms, out, tensor, at, mask)
     blocks = (tl.load(out.lengths + tensor) + LENGTH - 1) // LENGTH
     for _ in range(forms.messages):
         byte = tl.load(form + HEADER + at // LENGTH, mask=mask, other=0).to(tl.int32)

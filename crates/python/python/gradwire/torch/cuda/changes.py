@@ -12,7 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
-from ._launch import BLOCK, FEW_WARPS, INTERPRETED, run
+from ._launch import BLOCK, FEW_WARPS, run
+from ._repeated import INTERPRETED
 
 # Elements of a part. Positions count from the start of a part, so 32 bits suffice.
 # It is the part of ``gradwire_delta``.

@@ -25,13 +25,14 @@ from ... import _core
 from ..._arrays import buffer
 from ._batch import Batch, PerBatch
 from ._config import Config
-from ._forms import Forms, floats, form_of
+from ._forms import Forms, before, floats, form_of
 from ._kernel import Dense
 from ._launch import launch
 from ._philox import word
+from ._repeated import permanent
 from ._source import LARGEST, Source, corrected, keep, largest
 from ._symbols import bytes_of, put, take, width_of
-from ._tensors import in_bucket, load, store
+from ._tensors import in_bucket, store
 from .levels import invertible
 
 PIECE = tl.constexpr(4096)
@@ -109,7 +110,10 @@ def _tables(bits: int, batch: Batch) -> Tuple[torch.Tensor, torch.Tensor, torch.
     doubles = levels.double()
     # One number more, so the table for one bit is not empty.
     limits = torch.cat([((doubles[:-1] + doubles[1:]) / 2).float(), torch.zeros(1, device="cpu")])
-    return _rows(batch), batch.moved(limits), batch.moved(torch.cat([levels, -levels]))
+    tables = _rows(batch), batch.moved(limits), batch.moved(torch.cat([levels, -levels]))
+    for table in tables:
+        permanent(table)
+    return tables
 
 
 def _rows(batch: Batch) -> torch.Tensor:
@@ -158,7 +162,7 @@ def _add(rows, keys, rank, step, numbers, forms, out, weight, WIDTH: tl.constexp
     tensor, first, length, size, number, count = _piece(rows)
     place = tl.arange(0, PIECE)
     mask, inside = place < length, place < size
-    form, total = form_of(forms, tensor), load(out, tensor, first + place, mask)
+    form, total = form_of(forms, tensor), before(forms, out, tensor, first + place, mask)
     if forms.senders is not None:
         rank = tl.load(forms.senders + tensor)
     for message in range(forms.messages):

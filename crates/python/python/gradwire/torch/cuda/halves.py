@@ -11,17 +11,18 @@ import triton
 import triton.language as tl
 
 from ._batch import Batch
-from ._forms import Forms, floats, form_of
+from ._forms import Forms, before, floats, form_of
 from ._kernel import Dense
 from ._launch import over
-from ._source import Source, corrected, keep
-from ._tensors import block_of, in_bucket, load, store
+from ._source import Source, corrected, keep, put_maximum
+from ._tensors import block_of, in_bucket, store
 
 
 class Uncompressed(Dense):
     """Every element as it is."""
 
     FORMAT = "f32"
+    FINDS_MAXIMA = True
 
     def form_bytes(self, elements: int) -> int:
         return (4 if self.FORMAT == "f32" else 2) * elements
@@ -103,6 +104,8 @@ def _encode(table, source, forms, FORMAT: tl.constexpr, BLOCK: tl.constexpr):
     tensor, at, mask = block_of(table, source.lengths, BLOCK)
     form = form_of(forms, tensor)
     value = corrected(source, tensor, at, mask)
+    if source.residual is None:
+        put_maximum(source.maxima, tensor, value)
     if FORMAT == "f32":
         tl.store(floats(form) + at, value, mask=mask)
         left = tl.zeros_like(value)
@@ -116,7 +119,7 @@ def _encode(table, source, forms, FORMAT: tl.constexpr, BLOCK: tl.constexpr):
 @triton.jit
 def _add(table, forms, out, weight, FORMAT: tl.constexpr, BLOCK: tl.constexpr):
     tensor, at, mask = block_of(table, out.lengths, BLOCK)
-    form, total = form_of(forms, tensor), load(out, tensor, at, mask)
+    form, total = form_of(forms, tensor), before(forms, out, tensor, at, mask)
     for _ in range(forms.messages):
         if FORMAT == "f32":
             value = tl.load(floats(form) + at, mask=mask, other=0.0)

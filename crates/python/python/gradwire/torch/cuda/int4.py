@@ -14,11 +14,11 @@ import triton.language as tl
 
 from ._batch import Batch, place
 from ._config import Config
-from ._forms import Forms, form_of
+from ._forms import Forms, before, form_of
 from ._kernel import Dense
 from ._launch import BLOCK, FEW_WARPS, launch, over
 from ._source import Source, corrected, is_finite, keep
-from ._tensors import block_of, in_bucket, load, store
+from ._tensors import block_of, in_bucket, store
 from .levels import invertible
 
 # The greatest step as bf16 at which no level overflows.
@@ -79,7 +79,7 @@ def _encode(table, source, forms, SIZE: tl.constexpr, ROWS: tl.constexpr):
 @triton.jit
 def _add(table, forms, out, weight, SIZE: tl.constexpr, BLOCK: tl.constexpr):
     tensor, at, mask = block_of(table, out.lengths, BLOCK)
-    form, total = form_of(forms, tensor), load(out, tensor, at, mask)
+    form, total = form_of(forms, tensor), before(forms, out, tensor, at, mask)
     block, place_in = at // SIZE, at % SIZE
     start = block * (2 + SIZE // 2)
     for _ in range(forms.messages):

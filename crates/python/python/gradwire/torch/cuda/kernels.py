@@ -15,7 +15,7 @@ from .halves import Bf16, Fp16, Uncompressed
 from .int4 import int4
 from .levels import Int8, qsgd
 from ._memory import Memory
-from .memories import memory
+from .memories import memory, plain_memory
 from .powers import Natural
 from .signs import EfSignSgd, OneBit, SignSgd
 from .sparse import Dryden, RandomK, sbc, strom, threshold, topk
@@ -58,9 +58,9 @@ KERNELS: Dict[str, Callable[[Config], Optional[Kernel]]] = {
 ROUNDS: Dict[str, Callable[[Config], Optional[Kernel]]] = {"powersgd": Factored, "gradzip": Factored}
 
 
-def kernel_and_memory(config: Config) -> Optional[Tuple[Kernel, Memory]]:
+def kernel_and_memory(config: Config, plain: bool = False) -> Optional[Tuple[Kernel, Memory]]:
     """The kernel and the memory of a compressor with these parameters; ``None`` if it works on the
-    host only."""
+    host only. With ``plain``, the memory is ``plain_memory``."""
     kept = memory(config)
     make = KERNELS.get(config.id) or ROUNDS.get(config.id)
     if kept is None or make is None:
@@ -70,4 +70,9 @@ def kernel_and_memory(config: Config) -> Optional[Tuple[Kernel, Memory]]:
     if config.id in ROUNDS and type(kept) is not Memory:
         return None
     kernel = make(config)
-    return None if kernel is None else (kernel, kept)
+    if kernel is None:
+        return None
+    if plain:
+        kept = plain_memory(config)
+    kept.finds_maxima = not kernel.FINDS_MAXIMA
+    return kernel, kept

@@ -18,15 +18,16 @@ import torch
 import triton
 import triton.language as tl
 
-from ._batch import Batch, PerBatch, place
+from ._batch import Batch, PerBatch, at_least_one, place
 from ._config import Config
-from ._forms import Forms, floats, form_of
+from ._forms import Forms, before, floats, form_of, put_first
 from ._kernel import Dense
-from ._launch import BLOCK, FEW_WARPS, for_tensors, launch, over
+from ._launch import BLOCK, FEW_WARPS, launch, over
 from ._philox import rounding
+from ._repeated import permanent
 from ._source import LARGEST, Source, corrected, is_finite, keep, largest
 from ._symbols import bytes_of, put_block, take, width_of
-from ._tensors import block_of, in_bucket, load, store
+from ._tensors import block_of, in_bucket, store
 
 # The longest bucket whose norm one program computes.
 LONGEST = 1 << 16
@@ -39,8 +40,7 @@ class Int8(Dense):
         return 4 + elements
 
     def encode(self, batch: Batch, source: Source, forms: Forms, step: int) -> None:
-        for_tensors(batch, _int8_step, source, forms)
-        over(batch, _int8, source, forms)
+        over(batch, _int8, source, forms, units=at_least_one)
 
     def add(self, batch: Batch, forms: Forms, out: torch.Tensor, weight: float, step: int, rank: int) -> None:
         over(batch, _int8_add, forms, in_bucket(batch, out), weight)
@@ -67,9 +67,7 @@ class Qsgd(Dense):
     def encode(self, batch: Batch, source: Source, forms: Forms, step: int) -> None:
         columns = min(triton.next_power_of_2(self._bucket), BLOCK)
         rows = BLOCK // columns
-        starts, count = self._starts(batch)
-        # The inverse of each bucket's step. Reading it is faster than a division for each element.
-        inverses = torch.empty(count, dtype=torch.float32, device=batch.device)
+        starts, inverses = self._starts(batch)
         launch(
             _qsgd_steps,
             batch.table(rows, self._buckets_of),
@@ -105,10 +103,11 @@ class Qsgd(Dense):
     def _buckets_of(self, elements: int) -> int:
         return triton.cdiv(elements, self._bucket)
 
-    def _starts_of(self, batch: Batch) -> Tuple[torch.Tensor, int]:
-        """The first bucket of each tensor among the buckets of a batch, and their number."""
+    def _starts_of(self, batch: Batch) -> Tuple[torch.Tensor, torch.Tensor]:
+        """The first bucket of each tensor among the buckets of a batch, and room for the inverse of
+        each bucket's step. Reading it is faster than a division for each element."""
         counts = [self._buckets_of(slot.elements) for slot in batch.slots]
-        return batch.firsts(counts), sum(counts)
+        return batch.firsts(counts), permanent(torch.empty(sum(counts), dtype=torch.float32, device=batch.device))
 
 
 @triton.jit
@@ -129,16 +128,10 @@ def step_to(most, levels):
 
 
 @triton.jit
-def _int8_step(source, forms):
-    tensor = tl.program_id(0)
-    step, _ = step_to(largest(source, tensor), 127.0)
-    tl.store(floats(form_of(forms, tensor)), step)
-
-
-@triton.jit
 def _int8(table, source, forms, BLOCK: tl.constexpr):
     tensor, at, mask = block_of(table, source.lengths, BLOCK)
     step, inverse = step_to(largest(source, tensor), 127.0)
+    put_first(forms, tensor, table, step)
     value = corrected(source, tensor, at, mask)
     scaled = tl.minimum(tl.maximum(value * inverse, -127.0), 127.0)
     # The sum is a whole number, rounded to even, in units of its last bit.
@@ -150,7 +143,7 @@ def _int8(table, source, forms, BLOCK: tl.constexpr):
 @triton.jit
 def _int8_add(table, forms, out, weight, BLOCK: tl.constexpr):
     tensor, at, mask = block_of(table, out.lengths, BLOCK)
-    form, total = form_of(forms, tensor), load(out, tensor, at, mask)
+    form, total = form_of(forms, tensor), before(forms, out, tensor, at, mask)
     for _ in range(forms.messages):
         step = tl.load(floats(form)) * weight
         level = tl.load(form + 4 + at, mask=mask, other=0).to(tl.int8, bitcast=True).to(tl.float32)
@@ -238,7 +231,7 @@ def _qsgd(
 @triton.jit(do_not_specialize=["s"])
 def _qsgd_add(table, forms, out, weight, s, BUCKET: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     tensor, at, mask = block_of(table, out.lengths, BLOCK)
-    form, total = form_of(forms, tensor), load(out, tensor, at, mask)
+    form, total = form_of(forms, tensor), before(forms, out, tensor, at, mask)
     buckets = (tl.load(out.lengths + tensor) + BUCKET - 1) // BUCKET
     for _ in range(forms.messages):
         step = tl.load(floats(form) + at // BUCKET, mask=mask, other=0.0) * weight

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 import torch
 import triton
 import triton.language as tl
@@ -26,8 +28,8 @@ class LongTerm(Memory):
         # The weights of the sum before and of the gradient.
         self.weights = (rounded(1.0 + self._alpha), rounded(config.real("epsilon")))
 
-    def source(self, batch: Batch, values: torch.Tensor, arrays: Arrays) -> Source:
-        whole, found = super().source(batch, values, arrays), scratch(batch)
+    def source(self, batch: Batch, values: torch.Tensor, arrays: Arrays, maxima: Optional[torch.Tensor] = None) -> Source:
+        whole, found = super().source(batch, values, arrays, maxima), scratch(batch)
         over(batch, _add_to_sum, whole, self._alpha, found)
         return whole._replace(data=found.data, starts=found.starts, residual=None)
 

@@ -11,17 +11,19 @@ import triton
 import triton.language as tl
 
 from ._batch import Batch
-from ._forms import Forms, form_of
+from ._forms import Forms, before, form_of
 from ._kernel import Dense
 from ._launch import FEW_WARPS, MANY_WARPS, over
 from ._philox import rounding
-from ._source import Source, corrected, keep
+from ._source import Source, corrected, keep, put_maximum
 from ._symbols import bytes_of, put_block, take
-from ._tensors import block_of, in_bucket, load, store
+from ._tensors import block_of, in_bucket, store
 
 
 class Natural(Dense):
     """Natural compression without its Huffman code, which the host applies."""
+
+    FINDS_MAXIMA = True
 
     def form_bytes(self, elements: int) -> int:
         return bytes_of(elements, 1) + elements
@@ -38,6 +40,8 @@ def _encode(table, keys, rank, step, source, forms, BLOCK: tl.constexpr):
     tensor, at, mask = block_of(table, source.lengths, BLOCK)
     elements = tl.load(source.lengths + tensor)
     value = corrected(source, tensor, at, mask)
+    if source.residual is None:
+        put_maximum(source.maxima, tensor, value)
     bits = value.to(tl.int32, bitcast=True)
     magnitude = bits & 0x7FFFFFFF
     words = rounding(tl.load(keys + tensor), rank, step, table, BLOCK)
@@ -57,7 +61,7 @@ def _encode(table, keys, rank, step, source, forms, BLOCK: tl.constexpr):
 @triton.jit
 def _add(table, forms, out, weight, BLOCK: tl.constexpr):
     tensor, at, mask = block_of(table, out.lengths, BLOCK)
-    form, total = form_of(forms, tensor), load(out, tensor, at, mask)
+    form, total = form_of(forms, tensor), before(forms, out, tensor, at, mask)
     signs = (tl.load(out.lengths + tensor) + 7) // 8
     for _ in range(forms.messages):
         positive = take(form, at, mask, 1)

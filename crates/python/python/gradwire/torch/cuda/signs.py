@@ -15,12 +15,14 @@ import torch
 import triton
 import triton.language as tl
 
-from ._batch import Batch
-from ._forms import Forms, floats, form_of
+from ._batch import Batch, PerBatch
+from ._config import Config
+from ._forms import Forms, before, floats, form_of
 from ._kernel import Dense
-from ._launch import for_tensors, over
-from ._source import Source, corrected, is_finite, keep, largest
-from ._sums import totals
+from ._launch import BLOCK, for_tensors, over
+from ._repeated import permanent
+from ._source import Source, corrected, is_finite, keep, largest, put_maximum
+from ._sums import Sums, room_for, total
 from ._symbols import bytes_of, put_block, take
 from ._tensors import block_of, in_bucket, load, store
 
@@ -48,6 +50,8 @@ class _Signs(Dense):
 class SignSgd(_Signs):
     """Signs that stand for 1 and −1, with majority vote."""
 
+    FINDS_MAXIMA = True
+
     def aggregate(self, batch: Batch, out: torch.Tensor) -> None:
         over(batch, _majority, in_bucket(batch, out))
 
@@ -57,15 +61,27 @@ class EfSignSgd(_Signs):
 
     MEANS = 1
 
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._sums = PerBatch(_sums)
+
     def _put_means(self, batch: Batch, source: Source, forms: Forms) -> None:
-        sums = totals(batch, 3, _sums_by_sign, source, warps=4)
-        for_tensors(batch, _means, sums, source, forms, MEANS=self.MEANS)
+        sums = self._sums(batch)
+        over(batch, _sums_by_sign, source, sums.sums, warps=4)
+        for_tensors(batch, _means, sums, source, forms, MEANS=self.MEANS, BLOCK=BLOCK)
 
 
 class OneBit(EfSignSgd):
     """Signs that stand for the mean of the elements with that sign."""
 
     MEANS = 2
+
+
+def _sums(batch: Batch) -> Sums:
+    """Room for the sums of ``_sums_by_sign``."""
+    sums = room_for(batch, 3)
+    permanent(sums.sums)
+    return sums
 
 
 @triton.jit
@@ -81,9 +97,9 @@ def _sums_by_sign(table, source, sums, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _means(sums, source, forms, MEANS: tl.constexpr):
+def _means(sums, source, forms, MEANS: tl.constexpr, BLOCK: tl.constexpr):
     tensor = tl.program_id(0)
-    negative, count, positive = tl.load(sums + 3 * tensor), tl.load(sums + 3 * tensor + 1), tl.load(sums + 3 * tensor + 2)
+    negative, count, positive = total(sums, tensor, 0, 3, BLOCK), total(sums, tensor, 1, 3, BLOCK), total(sums, tensor, 2, 3, BLOCK)
     elements = tl.load(source.lengths + tensor)
     finite = is_finite(source, tensor)
     means = floats(form_of(forms, tensor))
@@ -118,6 +134,8 @@ def _encode(table, source, forms, MEANS: tl.constexpr, BLOCK: tl.constexpr):
     form = form_of(forms, tensor)
     negative, positive = _levels(form, MEANS)
     value = corrected(source, tensor, at, mask)
+    if MEANS == 0 and source.residual is None:
+        put_maximum(source.maxima, tensor, value)
     above = mask & (value >= 0.0)
     keep(source, tensor, at, mask, value - tl.where(above, positive, negative))
     put_block(form + 4 * MEANS, table, above.to(tl.int32), tl.load(source.lengths + tensor), 1, BLOCK)
@@ -126,7 +144,7 @@ def _encode(table, source, forms, MEANS: tl.constexpr, BLOCK: tl.constexpr):
 @triton.jit
 def _add(table, forms, out, weight, MEANS: tl.constexpr, BLOCK: tl.constexpr):
     tensor, at, mask = block_of(table, out.lengths, BLOCK)
-    form, total = form_of(forms, tensor), load(out, tensor, at, mask)
+    form, total = form_of(forms, tensor), before(forms, out, tensor, at, mask)
     for _ in range(forms.messages):
         negative, positive = _levels(form, MEANS)
         bit = take(form + 4 * MEANS, at, mask, 1)

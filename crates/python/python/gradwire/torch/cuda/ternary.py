@@ -10,24 +10,31 @@ on the host.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
 
-from ._batch import Batch, place
+from ._batch import Batch, PerBatch, at_least_one, place
 from ._config import Config
-from ._forms import Forms, floats, form_of
+from ._forms import Forms, before, floats, form_of, put_first
 from ._kernel import Dense
-from ._launch import FEW_WARPS, MANY_WARPS, for_tensors, over
+from ._launch import BLOCK, FEW_WARPS, MANY_WARPS, for_tensors, over
 from ._philox import rounding
+from ._repeated import permanent
 from ._source import LARGEST, Source, corrected, keep, largest
-from ._sums import totals
-from ._tensors import block_of, in_bucket, load, scratch, store
+from ._sums import Sums, room_for, total
+from ._tensors import Tensors, block_of, in_bucket, scratch, store
 
 
 def bytes_of(elements: int) -> int:
     """The number of bytes of a tensor. Byte i has element i of each fifth of the tensor."""
     return triton.cdiv(elements, 5)
+
+
+def _bytes_or_one(elements: int) -> int:
+    return at_least_one(bytes_of(elements))
 
 
 class _Ternary(Dense):
@@ -48,8 +55,7 @@ class ThreeLc(_Ternary):
         self._sparsity = config.real("s")
 
     def encode(self, batch: Batch, source: Source, forms: Forms, step: int) -> None:
-        for_tensors(batch, _scale, source, self._sparsity, forms)
-        over(batch, _three_lc, source, forms, units=bytes_of, warps=MANY_WARPS)
+        over(batch, _three_lc, source, self._sparsity, forms, units=_bytes_or_one, warps=MANY_WARPS)
 
 
 class TernGrad(_Ternary):
@@ -58,38 +64,51 @@ class TernGrad(_Ternary):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self._clip = config.real("clip")
+        self._rooms = PerBatch(self._rooms_of)
 
     def encode(self, batch: Batch, source: Source, forms: Forms, step: int) -> None:
-        if self._clip == 0.0:
-            for_tensors(batch, _scale, source, 1.0, forms)
-        else:
-            for_tensors(batch, _clipped_scale, source, self._limits(batch, source), forms)
-        # Random words are drawn for neighbours together, but a byte has an element of each fifth of
-        # the tensor. So one kernel stores the trits, and another one packs them.
-        trits = scratch(batch, torch.uint8)
-        over(batch, _terngrad, *self.draws(batch, step), source, forms, trits, warps=FEW_WARPS)
-        over(batch, _pack, trits, forms, units=bytes_of, warps=MANY_WARPS)
+        rooms, limits = self._rooms(batch), None
+        if self._clip != 0.0:
+            limits = rooms.limits
+            over(batch, _moments, source, rooms.moments.sums, warps=4)
+            for_tensors(batch, _limit, rooms.moments, rooms.factors, limits, BLOCK=BLOCK)
+        draws = self.draws(batch, step)
+        over(batch, _terngrad, *draws, source, limits, forms, rooms.trits, units=at_least_one, warps=FEW_WARPS)
+        over(batch, _pack, rooms.trits, forms, units=bytes_of, warps=MANY_WARPS)
 
-    def _limits(self, batch: Batch, source: Source) -> torch.Tensor:
-        """The value at which each tensor is clipped; 0 if its deviation may be a rounding error."""
-        count = batch.lengths.clamp(min=1).double()
-        mean, square = (totals(batch, 2, _moments, source, warps=4) / count[:, None]).unbind(1)
-        variance = square - mean * mean
-        return (self._clip * torch.where(variance > 1e-12 * square, variance, 0.0).sqrt()).float()
+    def _rooms_of(self, batch: Batch) -> _Rooms:
+        # Arguments of kernels would be rounded to float32.
+        factors = batch.moved(torch.tensor([self._clip, 1e-12], dtype=torch.float64, device="cpu"))
+        limits = torch.empty(len(batch.slots), dtype=torch.float32, device=batch.device)
+        rooms = _Rooms(scratch(batch, torch.uint8), room_for(batch, 2), factors, limits)
+        for tensor in (*rooms.trits, rooms.moments.sums, rooms.moments.firsts, factors, limits):
+            permanent(tensor)
+        return rooms
+
+
+class _Rooms(NamedTuple):
+    """Room for what kernels of one step tell each other, and constants."""
+
+    # A byte for each element. Random words are drawn for neighbours together, but a byte of a form
+    # has an element of each fifth of the tensor. So one kernel stores the trits, and another one
+    # packs them.
+    trits: Tensors
+    moments: Sums
+    # The number of deviations at which a tensor is clipped, and the part of the mean square below
+    # which a variance may be a rounding error.
+    factors: torch.Tensor
+    # The value at which each tensor is clipped; 0 if its deviation may be a rounding error.
+    limits: torch.Tensor
 
 
 @triton.jit
-def _scale(source, sparsity, forms):
+def _limit(sums, factors, limits, BLOCK: tl.constexpr):
     tensor = tl.program_id(0)
-    tl.store(floats(form_of(forms, tensor)), tl.minimum(largest(source, tensor) * sparsity, LARGEST))
-
-
-@triton.jit
-def _clipped_scale(source, limits, forms):
-    tensor = tl.program_id(0)
-    limit, most = tl.load(limits + tensor), largest(source, tensor)
-    # The deviation of a constant tensor is 0, but its elements are sent all the same.
-    tl.store(floats(form_of(forms, tensor)), tl.where(limit > 0.0, tl.minimum(limit, most), most))
+    count = tl.maximum(tl.load(sums.lengths + tensor), 1).to(tl.float64)
+    mean, square = total(sums, tensor, 0, 2, BLOCK) / count, total(sums, tensor, 1, 2, BLOCK) / count
+    variance = square - mean * mean
+    variance = tl.where(variance > tl.load(factors + 1) * square, variance, 0.0)
+    tl.store(limits + tensor, (tl.load(factors) * tl.sqrt(variance)).to(tl.float32))
 
 
 @triton.jit
@@ -112,11 +131,12 @@ def _fifth(byte, part, elements):
 
 
 @triton.jit
-def _three_lc(table, source, forms, BLOCK: tl.constexpr):
+def _three_lc(table, source, sparsity, forms, BLOCK: tl.constexpr):
     tensor, byte = place(table, BLOCK)
     elements = tl.load(source.lengths + tensor)
     form = form_of(forms, tensor)
-    scale = tl.load(floats(form))
+    scale = tl.minimum(largest(source, tensor) * sparsity, LARGEST)
+    put_first(forms, tensor, table, scale)
     half = scale * 0.5
     digits = tl.zeros([BLOCK], dtype=tl.int32)
     for part in tl.static_range(5):
@@ -131,10 +151,15 @@ def _three_lc(table, source, forms, BLOCK: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["rank", "step"])
-def _terngrad(table, keys, rank, step, source, forms, trits, BLOCK: tl.constexpr):
+def _terngrad(table, keys, rank, step, source, limits, forms, trits, BLOCK: tl.constexpr):
     """Stores each element's trit plus one in a byte."""
     tensor, at, mask = block_of(table, source.lengths, BLOCK)
-    scale = tl.load(floats(form_of(forms, tensor)))
+    scale = largest(source, tensor)
+    if limits is not None:
+        limit = tl.load(limits + tensor)
+        # The deviation of a constant tensor is 0, but its elements are sent all the same.
+        scale = tl.where(limit > 0.0, tl.minimum(limit, scale), scale)
+    put_first(forms, tensor, table, scale)
     value = corrected(source, tensor, at, mask)
     words = rounding(tl.load(keys + tensor), rank, step, table, BLOCK)
     chance = (words >> 8).to(tl.int32).to(tl.float32) * 5.9604644775390625e-08
@@ -164,7 +189,7 @@ def _add(table, forms, out, weight, BLOCK: tl.constexpr):
     power = 81
     for part in tl.static_range(5):
         at, mask = _fifth(byte, part, elements)
-        form, total = form_of(forms, tensor), load(out, tensor, at, mask)
+        form, total = form_of(forms, tensor), before(forms, out, tensor, at, mask)
         for _ in range(forms.messages):
             scale = tl.load(floats(form)) * weight
             digits = tl.load(form + 4 + byte, mask=byte < (elements + 4) // 5, other=121).to(tl.int32)

@@ -16,13 +16,14 @@ import triton.language as tl
 
 from ... import _core
 from ..._arrays import buffer
-from ._batch import Batch, PerBatch
+from ._batch import Batch, PerBatch, at_least_one
 from ._config import Config
-from ._forms import Forms, floats, form_of
+from ._forms import Forms, before, floats, form_of, put_first
 from ._kernel import Dense
-from ._launch import MANY_WARPS, for_tensors, over
+from ._launch import MANY_WARPS, over
+from ._repeated import permanent
 from ._source import Source, corrected, keep, largest
-from ._tensors import block_of, in_bucket, load, store
+from ._tensors import block_of, in_bucket, store
 from .levels import invertible
 
 
@@ -70,7 +71,8 @@ def _tables(batch: Batch) -> Tables:
     edges = torch.arange(first, last + 1, device="cpu") << shift
     reached = torch.searchsorted(patterns, edges, right=True)
     reached[0] = 0
-    return Tables(batch.moved(numbers), batch.moved(limits), batch.moved(reached.to(torch.int32)), first, shift)
+    on_device = [permanent(batch.moved(table)) for table in (numbers, limits, reached.to(torch.int32))]
+    return Tables(on_device[0], on_device[1], on_device[2], first, shift)
 
 
 class DynamicTree(Dense):
@@ -85,7 +87,6 @@ class DynamicTree(Dense):
 
     def encode(self, batch: Batch, source: Source, forms: Forms, step: int) -> None:
         tables = self._tables(batch)
-        for_tensors(batch, _scale, source, forms)
         over(
             batch,
             _encode,
@@ -94,6 +95,7 @@ class DynamicTree(Dense):
             tables.limits,
             tables.reached,
             forms,
+            units=at_least_one,
             FIRST=tables.first,
             CELLS=len(tables.reached),
             SHIFT=tables.shift,
@@ -102,13 +104,6 @@ class DynamicTree(Dense):
 
     def add(self, batch: Batch, forms: Forms, out: torch.Tensor, weight: float, step: int, rank: int) -> None:
         over(batch, _add, forms, self._tables(batch).numbers, in_bucket(batch, out), weight)
-
-
-@triton.jit
-def _scale(source, forms):
-    tensor = tl.program_id(0)
-    scale, _ = invertible(largest(source, tensor))
-    tl.store(floats(form_of(forms, tensor)), scale)
 
 
 @triton.jit
@@ -126,6 +121,7 @@ def _encode(
 ):
     tensor, at, mask = block_of(table, source.lengths, BLOCK)
     scale, inverse = invertible(largest(source, tensor))
+    put_first(forms, tensor, table, scale)
     value = corrected(source, tensor, at, mask)
     scaled = value * inverse
     magnitude = tl.abs(scaled)
@@ -142,7 +138,7 @@ def _encode(
 @triton.jit
 def _add(table, forms, numbers, out, weight, BLOCK: tl.constexpr):
     tensor, at, mask = block_of(table, out.lengths, BLOCK)
-    form, total = form_of(forms, tensor), load(out, tensor, at, mask)
+    form, total = form_of(forms, tensor), before(forms, out, tensor, at, mask)
     for _ in range(forms.messages):
         scale = tl.load(floats(form)) * weight
         byte = tl.load(form + 4 + at, mask=mask, other=0).to(tl.int32)

@@ -8,7 +8,7 @@ all values equal the host's.
 from __future__ import annotations
 
 from math import sqrt
-from typing import NamedTuple, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 import torch
 import triton
@@ -51,8 +51,8 @@ class Velocity(Memory):
         """The factor of each tensor's gradient, as float32."""
         raise NotImplementedError
 
-    def source(self, batch: Batch, values: torch.Tensor, arrays: Arrays) -> Source:
-        source = self._corrected(batch, in_kept(batch, arrays["velocity"]), arrays)
+    def source(self, batch: Batch, values: torch.Tensor, arrays: Arrays, maxima: Optional[torch.Tensor] = None) -> Source:
+        source = self._corrected(batch, in_kept(batch, arrays["velocity"]), arrays, maxima)
         update = _Update(values, batch.starts, self.factors(batch, values), self.momentum)
         over(batch, _maxima, update, source)
         over(batch, _accelerate, update, source)
