@@ -9,7 +9,7 @@ import struct
 import weakref
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
