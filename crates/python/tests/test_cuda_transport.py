@@ -1,6 +1,7 @@
 """Messages that stay on the device and travel by the process group, beside the exchange through the
 host. Kernels run under Triton's interpreter, and collectives over gloo."""
 
+import importlib
 import mmap
 import os
 import re
@@ -328,6 +329,8 @@ def chosen(transport, backend, spec="int8", exchange="all-gather"):
         for name in ("_transport_support", "_support"):
             patch.setattr(f"gradwire.torch.cuda.{name}.reason_against_device", lambda *arguments: None)
         on_device = SimpleNamespace(peers=SimpleNamespace(reason_against=lambda: None))
+        # A module that is imported now would keep what is patched.
+        importlib.import_module("gradwire.torch.cuda._node_transport")
         patch.setattr("gradwire.torch.cuda._transport.DeviceTransport", lambda *arguments: on_device)
         patch.setattr("gradwire.torch.cuda._exchange.DeviceExchange", lambda *arguments: "messages through the host")
         request = _device.Request("auto", transport, group)
