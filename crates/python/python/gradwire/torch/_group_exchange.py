@@ -1,0 +1,180 @@
+"""The exchange of a process group: averages tensors that become known when a call comes."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
+
+import torch
+from torch.futures import Future
+
+from .. import _core
+from .._arrays import buffer
+from . import _saved, _states
+from ._gradient_calls import StepEnds, watch_optimizers
+from ._handle import Handle
+from ._options import Options
+from ._owners import Owners, gradients_of
+from ._places import Kind, Places
+from ._staging import Staging
+from ._states import State
+
+# The entry of a state with the tensors of an exchange: names, shapes and element types.
+Tensors = List[Tuple[str, List[int], str]]
+
+
+class GroupExchange(Handle):
+    """Averages tensors over the ranks of a process group, each by its place in the step.
+
+    All ranks must create one at the same time: at the first call that needs it.
+    """
+
+    _kind = "process group"
+
+    def __init__(self, options: Options, group: Any, caller: str, keeps: bool) -> None:
+        """``keeps``: something is kept for a place from step to step."""
+        super().__init__([], options, group, None, caller)
+        self._places = Places()
+        self._ends = StepEnds()
+        # The numbers of the tensor groups, by place.
+        self._tensor_groups: Dict[str, int] = {}
+        self._tensors: Dict[str, Tuple[List[int], str]] = {}
+        self._staging: Dict[torch.device, Staging] = {}
+        self._named: Set[str] = set()
+        # The places of calls in the present step whose owners are unknown, by the address of the
+        # tensor.
+        self._addresses: Dict[int, Tuple[Kind, int]] = {}
+        self._owners = Owners()
+        self._keeps = keeps
+        watch_optimizers(self._bind)
+        self._has_warned = False
+
+    def tell_step(self) -> None:
+        """The step has ended."""
+        self._ends.tell()
+
+    def place(self, kind: Kind, values: torch.Tensor, name: Optional[str] = None) -> str:
+        """The place of the next call, with flat ``values``; it may begin a step. ``name`` is the
+        name that the caller gave to the tensor; one that comes again begins a step, too."""
+        begins_pass = self._ends.begins_pass()
+        if begins_pass:
+            self._owners.forget_addresses()
+        if self._step == 0 or self._ends.begins_step(begins_pass) or name in self._named:
+            self._begin_step()
+        if begins_pass and torch._C._current_graph_task_id() != -1:
+            # Before the first tensor of the pass is exchanged, so a failure ends the step, too.
+            self._stepping.begin()
+            self._wait_at_end()
+        if name is None:
+            owner = self._owners.of(values) if self._keeps else None
+            number = self._places.next(kind, owner)
+            if owner is None and self._keeps:
+                self._addresses[values.data_ptr()] = kind, number
+            return kind.place(number)
+        self._named.add(name)
+        return f"{name} {kind.element_type}[{kind.elements}]"
+
+    def _bind(self, optimizer: torch.optim.Optimizer) -> None:
+        """Gives places of the present step to the parameters of an optimizer, whose step uses what
+        was exchanged there."""
+        if self._addresses:
+            for address, parameter in gradients_of(optimizer).items():
+                found = self._addresses.pop(address, None)
+                if found is not None:
+                    self._places.bind(*found, self._owners.number(parameter))
+
+    def _begin_step(self) -> None:
+        self._step += 1
+        self._named.clear()
+        self._addresses.clear()
+        changes = self._places.end()
+        uncertain = [place for place in changes.uncertain if self._forget(place)]
+        for place in changes.absent:
+            self._forget(place)
+        if uncertain and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"a step had another number of calls than the step before, for example {uncertain[0]!r}, so it is unknown which tensors they "
+                f"exchange; their residuals are dropped. If steps often differ, use a compressor without error feedback, such as eden",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _forget(self, place: str) -> bool:
+        """Drops what is kept for a place. Returns whether there was anything."""
+        return place in self._tensors and self._reducer.forget(place)
+
+    def average(
+        self, place: str, values: torch.Tensor, factor: float, probe: int = 0
+    ) -> Future:
+        """Starts to average flat values in place, times ``factor``; returns the future of them.
+
+        The element at ``probe`` tells whether the values of a rank were not finite: then all
+        become NaN.
+        """
+        self._add(place, values)
+        ready: Optional[Callable[[], Optional[float]]] = None
+        host, future = values, Future()
+        done: Callable[[], None] = partial(future.set_result, values)
+        if values.device.type != "cpu":
+            staging = self._staging.setdefault(values.device, Staging(values.device))
+            number = (self._tensor_groups[place], 0)
+            future, host, done, ready = staging.stage(number, values, 1.0)
+
+        def finish() -> None:
+            if host.numel() and bool(host[probe].isnan()):
+                self._ends.skipped = True
+            done()
+
+        self._reducer.average(
+            self._tensor_groups[place], self._step - 1, buffer(host, place), finish, ready=ready, factor=factor
+        )
+        return future
+
+    def _add(self, place: str, values: torch.Tensor) -> None:
+        if place in self._tensor_groups:
+            return
+        element_type = str(values.dtype).replace("torch.", "")
+        self._tensors[place] = [values.numel()], element_type
+        self._reducer.add([(place, [values.numel()], element_type)])
+        self._tensor_groups[place] = self._reducer.tensor_group([place])
+
+    def check(self) -> None:
+        """Raises the error of an average that has failed."""
+        if self._reducer.failed:
+            self._reducer.wait()
+
+    @property
+    def bytes_of_places(self) -> Dict[str, Tuple[str, int]]:
+        """The compressor of each place, and the bytes of this rank's last message."""
+        return {name: (spec, sent) for name, _, spec, _, sent in self._reducer.plan(max(self._step - 1, 0))}
+
+    def fail(self) -> None:
+        """Ends the exchange on all ranks, because this one cannot go on."""
+        self._reducer.abort()
+        self._hurry()
+
+    def _packed(self, step: int, states: Sequence[bytes]) -> State:
+        tensors = _states.to_bytes([(name, shape, element_type) for name, (shape, element_type) in self._tensors.items()])
+        return _states.packed(self._kind, step, self._reducer, states, _states._pack(tensors))
+
+    def _load_with(self, read: Callable[[], Optional[Union[State, Sequence[State]]]]) -> bool:
+        def read_and_add() -> Optional[Union[State, Sequence[State]]]:
+            states = read()
+            if states is not None:
+                with _saved.reading():
+                    self._add_saved(_saved.listed(states))
+            return states
+
+        return super()._load_with(read_and_add)
+
+    def _add_saved(self, states: Sequence[State]) -> None:
+        """Adds the tensors that states contain."""
+        for state in states:
+            _saved.check(state, self._kind)
+            for _, packed in state["exchange"].values():
+                for name, shape, element_type in _saved.from_bytes(packed):
+                    self._reducer.add([(name, shape, element_type)])
+                    self._tensors[name] = list(shape), element_type
+                    self._tensor_groups[name] = self._reducer.tensor_group([name])
