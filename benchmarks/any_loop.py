@@ -98,7 +98,7 @@ def run(options):
     own = {key: getattr(options, key) for key in KEY}
     record = {**own, "step_ms": 1e3 * statistics.median(times[WARM:]), "bytes_per_step": found, "loss": loss}
     if backend == "gradwire":
-        rows = dist.group.WORLD.describe().sites
+        rows = [row for group in gradwire.torch.describe() for row in group.sites]
         record["calls"] = [[row.collective, row.elements, row.element_type, row.calls, row.compressor, row.reason] for row in rows]
     return record
 

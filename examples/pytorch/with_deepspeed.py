@@ -28,20 +28,19 @@ def train(folder, steps, resume, stage=2, compressor="3lc", **more):
         dist.init_process_group("gradwire")
     net = task.model()
     engine, *_ = deepspeed.initialize(model=net, model_parameters=net.parameters(), config=config(stage, more))
-    group = dist.group.WORLD
     if resume:
         _, saved = engine.load_checkpoint(folder)
-        # The residuals of all ranks.
-        group.load_state_dict(saved["gradwire"])
+        gradwire.torch.load_state_dict(saved["gradwire"])
     for step in range(engine.micro_steps, steps):
         loss = engine(*task.batch(dist.get_rank(), step))["loss"]
         # DeepSpeed exchanges some gradients after the backward pass.
         with gradwire.torch.gradients():
             engine.backward(loss)
         engine.step()
-    engine.save_checkpoint(folder, client_state={"gradwire": group.state_dict(all_ranks=True)})
+    # The residuals of all ranks.
+    engine.save_checkpoint(folder, client_state={"gradwire": gradwire.torch.state_dict(all_ranks=True)})
     if dist.get_rank() == 0:
-        print(group.describe())
+        print(*gradwire.torch.describe(), sep="\n")
     return net
 
 

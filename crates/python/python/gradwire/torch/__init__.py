@@ -2,7 +2,7 @@
 
 from . import fsdp
 from ._advice import Advice, advise
-from ._backend import configure, register_backend, wrap
+from ._backend import configure, describe, groups, load_state_dict, register_backend, state_dict, wrap
 from ._checkpoint import read_checkpoint
 from ._functions import all_gather_into_tensor, all_reduce, reduce_scatter_tensor
 from ._gradient_calls import gradients
@@ -30,12 +30,16 @@ __all__ = [
     "all_to_all_single",
     "average_gradients",
     "configure",
+    "describe",
     "fsdp",
     "gradients",
+    "groups",
     "hook",
+    "load_state_dict",
     "read_checkpoint",
     "reduce_scatter_tensor",
     "register",
+    "state_dict",
     "wrap",
 ]
 

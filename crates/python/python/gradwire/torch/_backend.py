@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 
 from .. import _core
-from ._compressed_group import CompressedGroup
+from ._call_sites import GroupDescription
+from ._compressed_group import Alive, CompressedGroup
 from ._deadlines import DEADLINE
 from ._group_calls import GroupOptions
 from ._rendezvous import Rendezvous, named
@@ -21,6 +22,8 @@ _NAME = "gradwire"
 
 # The options that ``configure`` has set.
 _configured: List[GroupOptions] = []
+# The groups of this process that compress.
+_made = Alive()
 # The groups that have been wrapped, with their wrappers.
 _wrapped: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
@@ -105,6 +108,40 @@ def wrap(group: Optional[Any] = None, compressor: str = "eden", **options: Any) 
     return wrapped
 
 
+def groups() -> List[CompressedGroup]:
+    """The process groups of this process that compress, in the order in which they were made.
+    Frameworks make groups of their own: DeepSpeed exchanges gradients over a copy of the default
+    group."""
+    return list(_made)
+
+
+def describe() -> List[GroupDescription]:
+    """``describe()`` of each of ``groups()`` that has seen a collective; print one to read it."""
+    found = [group.describe() for group in groups()]
+    return [one for one in found if one.sites]
+
+
+def state_dict(*, all_ranks: bool = False) -> Dict[str, Any]:
+    """The residuals of all ``groups()``, by name; see ``state_dict`` of a group. Call it between two
+    steps, on all ranks."""
+    states = {group.group_name: group.state_dict(all_ranks=all_ranks) for group in groups()}
+    return {name: state for name, state in states.items() if state}
+
+
+def load_state_dict(states: Any) -> None:
+    """Restores results of ``state_dict`` on all ranks: one, or a list of those of all ranks. Call it
+    when the framework has made its groups, in the same order as in the run that was saved."""
+    given = [states] if isinstance(states, dict) else list(states)
+    own = {group.group_name: group for group in groups()}
+    for name in dict.fromkeys(name for one in given for name in one):
+        if name not in own:
+            raise _core.StateError(
+                f"the state has a process group '{name}', but this run has {', '.join(map(repr, own)) or 'none'} that compresses; make the "
+                "groups of the saved run first, in the same order"
+            )
+        own[name].load_state_dict([one[name] for one in given if name in one])
+
+
 def _options_of(compressor: str, options: Dict[str, Any]) -> GroupOptions:
     try:
         return GroupOptions(compressor, **options)
@@ -144,6 +181,7 @@ def _nccl(given: Any, store: Any, backend_options: Any) -> Any:
 def _over(inner: Any, options: GroupOptions, owns: bool) -> CompressedGroup:
     """A group over an inner one, with its backends: PyTorch asks a group for them."""
     group = CompressedGroup(inner, options, owns)
+    _made.append(group)
     for device in inner._device_types:
         backend = inner._get_backend(device)
         kind = dist.Backend.backend_type_map.get(backend.name().lower(), dist.ProcessGroup.BackendType.CUSTOM)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
+import weakref
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
 
 import torch
+from torch._C._distributed_c10d import Work
 from torch.distributed import ProcessGroup
 
 from ._call_sites import GroupDescription
@@ -41,6 +43,7 @@ class CompressedGroup(ProcessGroup):
         super().__init__(inner.rank(), inner.size())
         self._inner, self._owns = inner, owns
         self._calls = Calls(self, options)
+        self._ended = False
 
     def getBackendName(self) -> str:
         """The name of the backend."""
@@ -152,11 +155,18 @@ class CompressedGroup(ProcessGroup):
 
     def abort(self) -> None:
         """Ends the group at once, with everything under way."""
+        self._ended = True
         self._calls.abort()
         self._inner.abort()
 
+    @property
+    def ended(self) -> bool:
+        """Whether the group has ended."""
+        return self._ended
+
     def shutdown(self) -> None:
         """Ends the group, after the averages under way."""
+        self._ended = True
         self._calls.close()
         if self._owns:
             self._inner.shutdown()
@@ -197,7 +207,23 @@ class CompressedGroup(ProcessGroup):
         return works[0] if len(works) == 1 else Several(works)
 
 
-class Several(torch.distributed.Work):  # type: ignore[misc]
+class Alive:
+    """The groups that have not ended, in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self._groups: List[weakref.ref[CompressedGroup]] = []
+
+    def append(self, group: CompressedGroup) -> None:
+        """Adds a group."""
+        self._groups.append(weakref.ref(group))
+
+    def __iter__(self) -> Iterator[CompressedGroup]:
+        found = [group for group in (reference() for reference in self._groups) if group is not None and not group.ended]
+        self._groups = [weakref.ref(group) for group in found]
+        return iter(found)
+
+
+class Several(Work):  # type: ignore[misc]
     """Several works as one."""
 
     def __init__(self, works: List[Any]) -> None:

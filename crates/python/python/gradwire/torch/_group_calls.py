@@ -10,9 +10,11 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import Work
 from torch.futures import Future
 
 from .. import _core
+from .._arrays import whole_number
 from .._specs import has_error_feedback
 from ._call_sites import CallSite, CallSites, GroupDescription
 from ._gradient_calls import present_pass
@@ -71,6 +73,8 @@ class GroupOptions(Options):
 
     def check_alone(self) -> None:
         """As ``check``, and also refuses what only a reducer knows, before ranks connect."""
+        self.check()
+        whole_number("raw_below", self.raw_below)
         alone = self.of_kind(REPLICAS).reducer_alone([])
         votes, every = alone.votes, max(steps for _, steps in alone.stages)
         alone.close()
@@ -89,7 +93,7 @@ def _family(stage: str) -> str:
     return next((one["family"] for one in _core.compressors() if one["id"] == name), "")
 
 
-class Averaging(dist.Work):  # type: ignore[misc]
+class Averaging(Work):  # type: ignore[misc]
     """The work of a compressed collective."""
 
     def __init__(self, future: Future, exchange: GroupExchange) -> None:
@@ -316,9 +320,12 @@ def flat_or_none(tensor: torch.Tensor) -> Optional[torch.Tensor]:
     tensor = tensor.detach()
     if tensor.is_contiguous():
         return tensor.view(-1)
-    if torch._prims_common.is_non_overlapping_and_dense(tensor):
-        return tensor.as_strided((tensor.numel(),), (1,))
-    return None
+    expected = 1
+    for stride, size in sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape) if size > 1):
+        if stride != expected:
+            return None
+        expected *= size
+    return tensor.as_strided((tensor.numel(),), (1,))
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:

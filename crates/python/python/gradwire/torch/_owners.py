@@ -37,7 +37,7 @@ class Owners:
             found: Any = self._parameters.get(values.data_ptr())
             # It may have another gradient by now, and the address another tensor.
             return self.number(found) if _is_gradient(values, found) else None
-        node: Any = torch._C._current_autograd_node()
+        node: Any = getattr(torch._C, "_current_autograd_node", lambda: None)()
         param_group = getattr(node, "param_group", None)
         if param_group is not None:
             return self.number(param_group)

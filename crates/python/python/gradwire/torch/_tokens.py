@@ -36,7 +36,7 @@ def all_to_all_single(
         input: of the same type, on the same device, with rows of the same shape
         output_split_sizes: the number of rows from each rank. Default: equal numbers
         input_split_sizes: the number of rows for each rank. Default: equal numbers
-        compressor: a spec string without error feedback. Default: ``"int8"``
+        compressor: a spec string. Default: ``"int8"``
         group: a process group. Default: all ranks
 
     Returns:
@@ -143,14 +143,16 @@ def _tokens_of(group: Any, compressor: str) -> _Tokens:
         raise _core.ConfigError(f"group={group!r} is no process group; of a DeviceMesh, give mesh.get_group()")
     own = _known.setdefault(group, {})
     if compressor not in own:
-        stages = _core.canonical(compressor).split(" then ")
-        if len(stages) > 1 or has_error_feedback(compressor):
-            raise _core.ConfigError(
-                f"'{compressor}' adds the error of a message to the next message, or changes with the step, but tokens are sent once; use "
-                "int8, or a spec with ef=off"
-            )
-        own[compressor] = _Tokens(group, compressor)
+        own[compressor] = _Tokens(group, _without_feedback(compressor))
     return own[compressor]
+
+
+def _without_feedback(compressor: str) -> str:
+    """A compressor that keeps nothing for the next message, because tokens are sent once."""
+    spec = _core.canonical(compressor)
+    if " then " in spec or "ef=" in spec or "momentum=" in spec:
+        raise _core.ConfigError(f"'{compressor}' changes with the step, or keeps something for the next message; give a single spec without ef=")
+    return f"{spec}{',' if ':' in spec else ':'}ef=off" if has_error_feedback(spec) else spec
 
 
 def _splits(tensor: torch.Tensor, given: Optional[Sequence[int]], ranks: int, name: str) -> Splits:

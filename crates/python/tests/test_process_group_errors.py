@@ -1,0 +1,227 @@
+"""Wrong uses of process groups that compress: each is an error that names the cause, or is passed
+on, and nothing hangs."""
+
+import os
+import warnings
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import gradwire
+import gradwire.torch
+from world import outcomes, ranks
+
+wrap, gradients = gradwire.torch.wrap, gradwire.torch.gradients
+
+
+def refusal(function):
+    """The error of a call, as text."""
+    try:
+        function()
+    except gradwire.GradwireError as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def summed(group, elements, async_op=False):
+    with gradients():
+        return dist.all_reduce(torch.ones(elements), group=group, async_op=async_op)
+
+
+def misuses(rank, size):
+    # A rank whose call is passed on waits for its group's own timeout.
+    group = lambda: dist.new_group(timeout=timedelta(seconds=8))
+    found = {}
+    first = group()
+    wrapped = wrap(first)
+    found["twice"] = [refusal(lambda: wrap(first)), refusal(lambda: wrap(wrapped))]
+    found["settings"] = refusal(lambda: wrap(group(), "eden" if rank else "int8"))
+    found["raw_below"] = refusal(lambda: wrap(group(), raw_below=100 * (rank + 1)))
+    third = group()
+    if rank == 0:
+        found["alone"] = refusal(lambda: wrap(third, deadline=1.0))
+    dist.barrier()
+    other = wrap(group(), deadline=3.0)
+    found["sizes"] = refusal(lambda: summed(other, 5000 + 1000 * rank))
+    found["afterwards"] = refusal(lambda: summed(other, 5000))
+    ordered = wrap(group(), deadline=3.0)
+    for elements in (5000, 6000):
+        summed(ordered, elements)
+    # Both know both calls.
+    ordered.step()
+    found["order"] = refusal(lambda: summed(ordered, 5000 + 1000 * rank))
+    passing = wrap(group(), deadline=1.0)
+    try:
+        found["passed on"] = refusal(lambda: summed(passing, 5000 if rank == 0 else 10))
+    except RuntimeError as error:
+        found["passed on"] = f"RuntimeError: {error}"
+    threads = wrap(group())
+    with threads._calls._alone("all-reduce"):
+        found["threads"] = refusal(lambda: summed(threads, 5000))
+    sparse = torch.sparse_coo_tensor([[rank]], [1.0], (5000,))
+    with gradients():
+        dist.all_reduce(sparse, group=threads)
+    found["sparse"] = [site.reason for site in threads.describe().sites]
+    work = summed(threads, 5000, async_op=True)
+    dist.destroy_process_group(threads)
+    found["destroyed"] = work.wait()
+    return found
+
+
+def test_misuse_is_refused_or_passed_on():
+    zero, one = ranks(2, misuses)
+    for found in (zero, one):
+        assert all("ConfigError" in text and "compresses already" in text for text in found["twice"]), found
+        assert "compressor differs between ranks" in found["settings"] and "int8" in found["settings"]
+        assert "raw_below differs between ranks: " in found["raw_below"]
+        assert "all-reduce float32[5000] #0" in found["sizes"] and "all-reduce float32[6000] #0" in found["sizes"]
+        assert "Error" in found["afterwards"]
+        assert "all-reduce float32" in found["order"], found["order"]
+        assert "two threads" in found["threads"]
+        assert "it is sparse" in found["sparse"]
+        assert found["destroyed"] is True
+    assert "DeadlineError: rank 1 did not call gradwire.torch.wrap within 1 s" in zero["alone"]
+    assert "DeadlineError: rank 1 did not call a compressed all-reduce" in zero["passed on"]
+    assert "RuntimeError" in one["passed on"]
+
+
+@pytest.mark.parametrize(
+    "compressor, options, says",
+    [
+        ("powersgd", {}, "without the shapes of their parameters"),
+        ("signsgd", {}, "no sums"),
+        ("eden:ef=ef21", {}, "ef=on"),
+        ("eden:every=4", {}, "remove 'every'"),
+        ("edn", {}, "did you mean 'eden'|unknown compressor"),
+        (object(), {}, "spec string"),
+        ("eden", {"when": "sometimes"}, "'backward' or 'always'"),
+        ("eden", {"exchange": "reduce-scatter"}, "chosen by the call"),
+        ("eden", {"deadline": 0}, "deadline"),
+        ("eden", {"raw_below": -1}, "raw_below"),
+        ("eden", {"threads": 0}, "threads"),
+        ("eden", {"on_nonfinite": "ignore"}, "on_nonfinite"),
+    ],
+)
+def test_arguments_are_refused(compressor, options, says):
+    with pytest.raises(gradwire.ConfigError, match=says):
+        gradwire.torch.configure(compressor, **options)
+
+
+def lost(rank, size):
+    group = wrap(None, "topk:ratio=0.1", deadline=3.0)
+    summed(group, 5000)
+    if rank == 1:
+        os._exit(0)
+    return refusal(lambda: summed(group, 5000))
+
+
+def test_a_lost_rank_is_named():
+    found, gone = outcomes(2, lost)
+    assert gone == ("gone",)
+    assert "rank 1" in found[1] and ("PeerLostError" in found[1] or "DeadlineError" in found[1]), found
+
+
+def other_backend(rank, size, store):
+    os.environ["GRADWIRE_COMPRESSOR"] = "eden"
+    dist.destroy_process_group()
+    if rank == 1:
+        # It begins without the backend, and gives up.
+        return "plain"
+    gradwire.torch.configure(deadline=1.0)
+    return refusal(lambda: dist.init_process_group("gradwire", init_method=f"file://{store}", rank=rank, world_size=size))
+
+
+def test_a_rank_without_the_backend_is_named(tmp_path):
+    found, _ = ranks(2, other_backend, str(tmp_path / "store"))
+    assert "DeadlineError: rank 1 of the process group did not create it with the backend gradwire within 1 s" in found
+
+
+def changing(rank, size, compressor):
+    """Steps of which some leave out a call."""
+    group = wrap(None, compressor, raw_below=100)
+    kept = {}
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for step, sizes in enumerate([(200, 300, 300), (300, 300), (200, 300, 300), (200, 300), (200, 300)]):
+            with gradients():
+                for at, elements in enumerate(sizes):
+                    dist.all_reduce(torch.arange(1.0, elements + 1) + rank, group=group)
+            group.step()
+            if "ef" in compressor or compressor.startswith("topk"):
+                residual = lambda number, size: group._calls.exchange("all-reduce")._reducer.array(f"all-reduce float32[{size}] #{number}", "residual")
+                kept[step] = [residual(0, 200) is not None, residual(0, 300) is not None, residual(1, 300) is not None]
+    return kept, [str(one.message) for one in seen if "dropped" in str(one.message)]
+
+
+def test_residuals_of_calls_that_vanish_are_kept_or_dropped():
+    kept, warned = ranks(2, changing, "topk:ratio=0.01")[0]
+    # The only call of 200 elements keeps its residual without a call. After the step with one call
+    # of 300, the next step drops both, and then has one of its own.
+    assert kept == {0: [True] * 3, 1: [True] * 3, 2: [True] * 3, 3: [True] * 3, 4: [True, True, False]}
+    assert len(warned) == 1 and "all-reduce float32[300] #0" in warned[0]
+    assert ranks(2, changing, "eden")[0] == ({}, [])
+
+
+def experts(rank, size):
+    """A loop whose experts have equal sizes, and of which a step uses one."""
+    group = wrap(None, "topk:ratio=0.1", raw_below=100)
+    parameters = [torch.nn.Parameter(torch.zeros(1000)) for _ in range(2)]
+    optimizer = torch.optim.SGD(parameters, lr=1.0)
+    generator = torch.Generator().manual_seed(rank)
+    sent = [torch.zeros(1000), torch.zeros(1000)]
+    given = [torch.zeros(1000), torch.zeros(1000)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for used in [(0, 1), (0, 1), (1,), (0, 1), (0,), (1, 0)]:
+            optimizer.zero_grad()
+            for at in used:
+                parameters[at].grad = torch.randn(1000, generator=generator)
+                given[at] += parameters[at].grad
+            with gradients():
+                for at in used:
+                    dist.all_reduce(parameters[at].grad, dist.ReduceOp.AVG, group)
+            for at in used:
+                sent[at] += parameters[at].grad
+            optimizer.step()
+    exchange = group._calls.exchange("all-reduce")
+    names = [f"all-reduce float32[1000] #{number}" for number in range(2)]
+    residuals = [torch.frombuffer(bytearray(exchange._reducer.array(name, "residual")), dtype=torch.float32) for name in names]
+    return given, sent, residuals
+
+
+def test_the_residual_of_a_parameter_never_goes_to_another_one_of_its_size():
+    results = ranks(2, experts)
+    for at in range(2):
+        # What a rank gave was sent, or is kept for the same parameter.
+        given, residual = (sum(result[what][at] for result in results) / 2 for what in (0, 2))
+        assert torch.allclose(given, results[0][1][at] + residual, atol=1e-4)
+
+
+def not_finite(rank, size):
+    """A step with infinity on one rank, which the optimizer skips, between two others."""
+    group = wrap(None, "topk:ratio=0.1", raw_below=100)
+    parameter = torch.nn.Parameter(torch.zeros(1000))
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    found = []
+    for step in range(3):
+        parameter.grad = torch.arange(1000.0) + rank
+        if step == 1 and rank == 1:
+            parameter.grad[3] = torch.inf
+        with gradients():
+            dist.all_reduce(parameter.grad, group=group)
+        found.append(bool(parameter.grad.isfinite().all()))
+        if found[-1]:
+            optimizer.step()
+    large = torch.full((2000,), 60000.0, dtype=torch.float16)
+    with gradients():
+        dist.all_reduce(large, group=group)
+    return found, bool(large.isfinite().all()), parameter.detach()
+
+
+def test_values_that_are_not_finite_reach_all_ranks_and_residuals_stay():
+    (found, finite, parameter), (others, _, same) = ranks(2, not_finite)
+    assert found == others == [True, False, True] and torch.equal(parameter, same)
+    # A sum that float16 cannot hold is no number, as without compression.
+    assert not finite
