@@ -2,7 +2,7 @@
 the link, time of a step, and loss. scripts/links runs it as every rank; rank 0 appends a JSON line
 to --out, and skips a run that the file already has. --table prints the table.
 
-    scripts/links -n 2 -r 100mbit -b 16kb python benchmarks/any_loop.py --framework zero2 --compressor eden --out any-loop.jsonl
+    scripts/links -n 2 -r 100mbit -b 16kb python benchmarks/any_loop.py --framework zero2
     python benchmarks/any_loop.py --table any-loop.jsonl
 
 Frameworks: zero1, zero2 and zero3 (DeepSpeed, which must be installed), and fsdp2. Compressors:

@@ -43,7 +43,7 @@ def test_functions_compress_by_name_or_place():
     for step in range(2):
         parts = [decoded(values(rank, step), "eden", "embedding float32[4096]", step, rank) for rank in range(2)]
         assert torch.equal(zero["named", step], sum(parts)), step
-    # In memory, a transposed matrix has the order of its rows. The third step is that of a new place.
+    # In memory, a transposed matrix has the order of its rows. The call is in the step of the last.
     parts = [decoded(values(rank), "eden", "all-reduce float32[4096] #0", 1, rank) for rank in range(2)]
     assert torch.equal(zero["mean"], (sum(parts) / 2).view(64, 64).t())
     for rank, found in enumerate((zero, one)):
@@ -123,7 +123,7 @@ def refused(rank, size):
         lambda: reduce(torch.ones(10), op=dist.ReduceOp.MAX),
         lambda: reduce(torch.ones(10).to_sparse()),
         lambda: reduce(torch.ones(10, 10)[:, :3]),
-        lambda: gather(torch.ones(10), torch.ones(10)),
+        lambda: gather(torch.ones(10), torch.ones(9)),
         lambda: swap(torch.ones(3, 2), torch.ones(4, 2), [1, 1], [2, 2]),
     ]
     for call in bad:

@@ -1,5 +1,6 @@
 """The backend gradwire, and process groups that are wrapped."""
 
+import copy
 import re
 from pathlib import Path
 
@@ -221,6 +222,74 @@ def test_fsdp2_trains_as_with_its_communication_replaced():
     assert any("gather" in site.collective and not site.compressed for site in description.sites)
 
 
+def hybrid(rank, size):
+    """Replicas of sharded models, as torchtitan makes them: only the replicas' group compresses."""
+    from torch.distributed.fsdp import fully_shard
+
+    gradwire.torch.configure(TOPK, raw_below=256)
+    names = ("dp_replicate", "dp_shard")
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=names, backend_override={"dp_replicate": "gradwire"})
+    model = Sharded()
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for step in range(20):
+        x, labels = batch(rank, step)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), labels)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    (group,) = gradwire.torch.groups()
+    # 640 and twice 2048 elements of a shard.
+    sites = [(site.collective, site.elements, site.calls) for site in group.describe().sites]
+    return sum(losses[:5]), sum(losses[-5:]), torch.cat([one.full_tensor().flatten() for one in model.parameters()]).detach(), sites
+
+
+def test_replicas_of_sharded_models_exchange_compressed():
+    results = ranks(4, hybrid)
+    for before, after, parameters, sites in results:
+        assert after < before and torch.equal(parameters, results[0][2])
+        assert sorted(sites) == [("all-reduce", 640, 20), ("all-reduce", 2048, 40)]
+
+
+def resumed(rank, size):
+    """A run that goes on from the state of another one, beside a whole run."""
+    def run(count, states=None, model=None, first=0):
+        group = gradwire.torch.wrap(dist.new_group(), TOPK, raw_below=256)
+        own = model or layers()
+        if states is not None:
+            group.load_state_dict(states)
+
+        def average():
+            with gradwire.torch.gradients():
+                for one in own.parameters():
+                    dist.all_reduce(one.grad, dist.ReduceOp.AVG, group)
+
+        optimizer = torch.optim.SGD(own.parameters(), lr=0.1)
+        for step in range(first, first + count):
+            x, labels = batch(rank, step)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(own(x), labels).backward()
+            average()
+            optimizer.step()
+        return group, own
+
+    whole = flat(run(4)[1])
+    group, model = run(2)
+    own, everyone = group.state_dict(), group.state_dict(all_ranks=True)
+    copies = [copy.deepcopy(model) for _ in range(3)]
+    ends = [flat(run(2, states, one, 2)[1]) for states, one in zip((own, everyone, None), copies)]
+    return whole, ends
+
+
+def test_a_run_resumes_with_its_residuals():
+    (whole, (own, everyone, without)), _ = ranks(2, resumed)
+    assert (own == whole).all() and (everyone == whole).all() and not (without == whole).all()
+
+
 def backend(rank, size):
     """The backend for the default group, groups made from it, and a mesh."""
     group = dist.group.WORLD
@@ -265,6 +334,6 @@ def test_every_method_that_cpp_calls_is_overridden():
     (header,) = Path(torch.__file__).parent.glob("include/**/PyProcessGroup.hpp")
     text = header.read_text()
     names = set(re.findall(r"/\* Parent class \*/\s+(\w+),", text)) | set(re.findall(r'get_override\([^"]*?"(\w+)"', text))
-    facts = {name for name in names if re.fullmatch("[gs]et(Rank|Size|GroupName|GroupDesc|_future)|wait", name)}
+    facts = {name for name in names if re.fullmatch("[gs]et(Rank|Size|GroupName|GroupDesc|_future)|wait|supports_reconfigure", name)}
     assert len(names) > 30 and "all_gather_single" in names
     assert names - facts <= set(vars(CompressedGroup))

@@ -122,15 +122,15 @@ def describe() -> List[GroupDescription]:
 
 
 def state_dict(*, all_ranks: bool = False) -> Dict[str, Any]:
-    """The residuals of all ``groups()``, by name; see ``state_dict`` of a group. Call it between two
-    steps, on all ranks."""
+    """The residuals of all ``groups()``, by name; see ``state_dict`` of a group. Call it between
+    two steps, on all ranks."""
     states = {group.group_name: group.state_dict(all_ranks=all_ranks) for group in groups()}
     return {name: state for name, state in states.items() if state}
 
 
 def load_state_dict(states: Any) -> None:
-    """Restores results of ``state_dict`` on all ranks: one, or a list of those of all ranks. Call it
-    when the framework has made its groups, in the same order as in the run that was saved."""
+    """Restores results of ``state_dict`` on all ranks: one, or a list of those of all ranks. Call
+    it when the framework has made its groups, in the same order as in the run that was saved."""
     given = [states] if isinstance(states, dict) else list(states)
     own = {group.group_name: group for group in groups()}
     for name in dict.fromkeys(name for one in given for name in one):

@@ -145,8 +145,8 @@ class Calls:
         return size
 
     def why_not(self, tensor: torch.Tensor, op: Any, elements: int) -> str:
-        """Why a sum or mean of ``elements``, among them those of a tensor, is passed on; "" if it is
-        compressed. It must not depend on the rank."""
+        """Why a sum or mean of ``elements``, among them those of a tensor, is passed on; "" if it
+        is compressed. It must not depend on the rank."""
         if not is_mean(op):
             return f"{_name_of(op)} is no sum or mean"
         if tensor.layout != torch.strided:

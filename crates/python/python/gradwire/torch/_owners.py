@@ -11,8 +11,8 @@ from ._gradient_calls import watch_optimizers
 
 
 class Owners:
-    """Finds the owner of a tensor: the parameter whose ``.grad`` it is, or the parameters that FSDP2
-    reduces together.
+    """Finds the owner of a tensor: the parameter whose ``.grad`` it is, or the parameters that
+    FSDP2 reduces together.
 
     Frameworks that copy gradients into buffers of their own leave no trace of the owner.
     """

@@ -35,8 +35,8 @@ class Places:
 
     If the owner of the tensor is known, such as the parameter whose gradient it is, the owner keeps
     its place. Otherwise the order of calls decides. All ranks call the same collectives in the same
-    order, so they find the same places. A call that a step leaves out changes only places of its own
-    kind.
+    order, so they find the same places. A call that a step leaves out changes only places of its
+    own kind.
     """
 
     def __init__(self) -> None:
