@@ -5,8 +5,9 @@ to --out, and skips a run that the file already has. --table prints the table.
     scripts/links -n 2 -r 100mbit -b 16kb python benchmarks/any_loop.py --framework zero2
     python benchmarks/any_loop.py --table any-loop.jsonl
 
-Frameworks: zero1, zero2 and zero3 (DeepSpeed, which must be installed), and fsdp2. Compressors:
-none is the backend gloo. benchmarks/run-any-loop runs them all.
+Frameworks: zero1, zero2 and zero3 (DeepSpeed, which must be installed), fsdp2, ddp, and hook,
+which is DistributedDataParallel with the hook of gradwire.torch.register. Compressors: none is the
+backend gloo. benchmarks/run-any-loop runs them all.
 """
 
 import argparse
@@ -19,11 +20,12 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
 
 import gradwire.torch
 from tasks import MOST_STEPS, TASKS
 
-FRAMEWORKS = ("zero1", "zero2", "zero3", "fsdp2")
+FRAMEWORKS = ("zero1", "zero2", "zero3", "fsdp2", "ddp", "hook")
 KEY = ("framework", "compressor", "rate", "seed", "steps")
 # The first steps, which are not timed and whose bytes do not count: groups connect.
 WARM = 3
@@ -34,17 +36,21 @@ def sent():
     return int(Path("/sys/class/net/wire/statistics/tx_bytes").read_text())
 
 
-class Sharded:
+def sharded(model):
     """FSDP2 on all ranks, block by block."""
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+class Wrapped:
+    """Training of a wrapped model."""
 
     def __init__(self, model, task):
-        from torch.distributed.fsdp import fully_shard
-
-        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-        for block in model.blocks:
-            fully_shard(block, mesh=mesh)
-        self.model, self.optimizer = fully_shard(model, mesh=mesh), None
-        self.optimizer = task.optimizer(self.model)
+        self.model, self.optimizer = model, task.optimizer(model)
 
     def step(self, loss):
         self.optimizer.zero_grad()
@@ -73,15 +79,27 @@ class Zero:
         self.model.step()
 
 
+def training_of(options, task, model):
+    """The training of a model with a framework."""
+    if options.framework.startswith("zero"):
+        return Zero(model, int(options.framework[-1]))
+    if options.framework == "fsdp2":
+        return Wrapped(sharded(model), task)
+    model = DistributedDataParallel(model)
+    if options.framework == "hook" and options.compressor != "none":
+        gradwire.torch.register(model, options.compressor, seed=options.seed)
+    return Wrapped(model, task)
+
+
 def run(options):
-    backend = "gloo" if options.compressor == "none" else "gradwire"
+    backend = "gloo" if options.compressor == "none" or options.framework == "hook" else "gradwire"
     if backend == "gradwire":
         gradwire.torch.configure(options.compressor, seed=options.seed)
     dist.init_process_group(backend)
     task = TASKS["gpt"]()
     torch.manual_seed(options.seed)
     model = task.model()
-    training = Sharded(model, task) if options.framework == "fsdp2" else Zero(model, int(options.framework[-1]))
+    training = training_of(options, task, model)
     times, before = [], 0
     for number in range(options.steps):
         if number == WARM:

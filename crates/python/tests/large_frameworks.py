@@ -129,6 +129,37 @@ def test_the_example_resumes(stage, tmp_path):
     assert torch.equal(resumed, whole) and not torch.equal(stopped, whole)
 
 
+def in_accelerate(rank, size):
+    deepspeed_on(rank, size)
+    from accelerate import Accelerator
+    from accelerate.utils import DeepSpeedPlugin
+
+    zero = {"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 16, "gradient_accumulation_steps": 1}
+    plugin = DeepSpeedPlugin(hf_ds_config={**zero, "zero_allow_untested_optimizer": True})
+    accelerator = Accelerator(cpu=True, deepspeed_plugin=plugin)
+    net = network()
+    model, optimizer = accelerator.prepare(net, torch.optim.AdamW(net.parameters(), lr=3e-3))
+    losses = []
+    for step in range(20):
+        x, labels = batch(rank, step)
+        loss = nn.functional.cross_entropy(model(x), labels)
+        with gradwire.torch.gradients():
+            accelerator.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    rows = [row.collective for group in gradwire.torch.describe() for row in group.sites if row.compressed]
+    return losses, torch.cat([one.detach().flatten() for one in net.parameters()]), rows
+
+
+def test_deepspeed_in_accelerate_trains_compressed(monkeypatch):
+    pytest.importorskip("deepspeed")
+    monkeypatch.setenv("GRADWIRE_COMPRESSOR", "eden")
+    (losses, weights, rows), (_, other, _) = ranks(2, in_accelerate, backend="gradwire")
+    assert torch.equal(weights, other) and rows == ["all-reduce"]
+    assert sum(losses[-5:]) < sum(losses[:5])
+
+
 class OnCpu(TorchFunctionMode):
     """Lets Megatron-Core, which expects CUDA tensors, run on a CPU."""
 

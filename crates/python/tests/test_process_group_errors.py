@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
 import gradwire.torch
@@ -67,6 +68,12 @@ def misuses(rank, size):
     work = summed(threads, 5000, async_op=True)
     dist.destroy_process_group(threads)
     found["destroyed"] = work.wait()
+    unused = wrap(group())
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for _ in range(30):
+            dist.all_reduce(torch.ones(5000), group=unused)
+    found["outside"] = [str(one.message) for one in seen if "outside of a backward pass" in str(one.message)]
     return found
 
 
@@ -82,6 +89,7 @@ def test_misuse_is_refused_or_passed_on():
         assert "two threads" in found["threads"]
         assert "it is sparse" in found["sparse"]
         assert found["destroyed"] is True
+        assert len(found["outside"]) == 1 and "gradwire.torch.gradients()" in found["outside"][0]
     assert "DeadlineError: rank 1 did not call gradwire.torch.wrap within 1 s" in zero["alone"]
     assert "DeadlineError: rank 1 did not call a compressed all-reduce" in zero["passed on"]
     assert "RuntimeError" in one["passed on"]
@@ -109,16 +117,21 @@ def test_arguments_are_refused(compressor, options, says):
         gradwire.torch.configure(compressor, **options)
 
 
-def lost(rank, size):
+def lost(rank, size, in_ddp):
     group = wrap(None, "topk:ratio=0.1", deadline=3.0)
-    summed(group, 5000)
+    model = DistributedDataParallel(torch.nn.Linear(100, 100), process_group=group)
+    step = lambda: model(torch.ones(2, 100)).sum().backward() if in_ddp else summed(group, 5000)
+    # DistributedDataParallel sends the order of its buckets after the first step.
+    for _ in range(3):
+        step()
     if rank == 1:
         os._exit(0)
-    return refusal(lambda: summed(group, 5000))
+    return refusal(step)
 
 
-def test_a_lost_rank_is_named():
-    found, gone = outcomes(2, lost)
+@pytest.mark.parametrize("in_ddp", [False, True])
+def test_a_lost_rank_is_named(in_ddp):
+    found, gone = outcomes(2, lost, in_ddp)
     assert gone == ("gone",)
     assert "rank 1" in found[1] and ("PeerLostError" in found[1] or "DeadlineError" in found[1]), found
 
@@ -138,6 +151,12 @@ def test_a_rank_without_the_backend_is_named(tmp_path):
     assert "DeadlineError: rank 1 of the process group did not create it with the backend gradwire within 1 s" in found
 
 
+def residual(group, elements, number):
+    """What is kept for a place."""
+    reducer = group._calls.exchange("all-reduce")._reducer
+    return reducer.array(f"all-reduce float32[{elements}] #{number}", "residual")
+
+
 def changing(rank, size, compressor):
     """Steps of which some leave out a call."""
     group = wrap(None, compressor, raw_below=100)
@@ -150,8 +169,7 @@ def changing(rank, size, compressor):
                     dist.all_reduce(torch.arange(1.0, elements + 1) + rank, group=group)
             group.step()
             if "ef" in compressor or compressor.startswith("topk"):
-                residual = lambda number, size: group._calls.exchange("all-reduce")._reducer.array(f"all-reduce float32[{size}] #{number}", "residual")
-                kept[step] = [residual(0, 200) is not None, residual(0, 300) is not None, residual(1, 300) is not None]
+                kept[step] = [residual(group, elements, number) is not None for elements, number in ((200, 0), (300, 0), (300, 1))]
     return kept, [str(one.message) for one in seen if "dropped" in str(one.message)]
 
 
@@ -185,9 +203,7 @@ def experts(rank, size):
             for at in used:
                 sent[at] += parameters[at].grad
             optimizer.step()
-    exchange = group._calls.exchange("all-reduce")
-    names = [f"all-reduce float32[1000] #{number}" for number in range(2)]
-    residuals = [torch.frombuffer(bytearray(exchange._reducer.array(name, "residual")), dtype=torch.float32) for name in names]
+    residuals = [torch.frombuffer(bytearray(residual(group, 1000, number)), dtype=torch.float32) for number in range(2)]
     return given, sent, residuals
 
 

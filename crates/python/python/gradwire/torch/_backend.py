@@ -200,8 +200,8 @@ def _compare(store: Any, rank: int, size: int, options: GroupOptions) -> None:
     except RuntimeError as error:
         missing = [one for one, key in enumerate(keys) if not store.check([key])]
         raise _core.DeadlineError(
-            f"{named(missing)} of the process group did not create it with the backend gradwire within {float(options.deadline):g} s; give all "
-            "ranks the same backend"
+            f"{named(missing)} of the process group did not create it with the backend gradwire within {float(options.deadline):g} s; "
+            "give all ranks the same backend"
         ) from error
     for other, key in enumerate(keys):
         settings = json.loads(store.get(key))

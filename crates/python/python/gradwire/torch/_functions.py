@@ -124,7 +124,7 @@ def _check(tensor: Any, op: Any, plain: str) -> None:
     if tensor.layout != torch.strided:
         raise _core.ConfigError(f"the tensor is sparse; call .to_dense() first, or use {plain}")
     if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-        raise _core.ConfigError(f"the tensor has the type {tensor.dtype}, and only float32, float16 and bfloat16 are compressed; use {plain}")
+        raise _core.ConfigError(f"the tensor has the type {tensor.dtype}; only float32, float16 and bfloat16 are compressed; use {plain}")
     if not is_mean(op):
         raise _core.ConfigError(f"{op} is no sum or mean; use {plain}")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import warnings
+import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,10 +20,14 @@ from .._arrays import whole_number
 from .._specs import has_error_feedback
 from ._call_sites import CallSite, CallSites, GroupDescription
 from ._gradient_calls import present_pass
-from ._group_exchange import GroupExchange
+from ._group_exchange import Average, GroupExchange
 from ._options import Options
 from ._places import Kind
 from ._states import State
+
+_OUTSIDE = "it is outside of a backward pass and of gradients()"
+# The sums that a group passes on for this reason before it warns.
+_PATIENCE = 20
 
 _TYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
@@ -42,8 +48,9 @@ class GroupOptions(Options):
 
     def of_kind(self, kind: str) -> Options:
         """The options of the exchange of a kind of calls."""
-        # Short tensors are passed on before.
-        changed = {"exchange": _EXCHANGES.get(kind, self.exchange), "raw_below": 0}
+        # Short tensors are passed on before. The buffer of a gather has no values yet.
+        nonfinite = "error" if kind == GATHERS else self.on_nonfinite
+        changed = {"exchange": _EXCHANGES.get(kind, self.exchange), "raw_below": 0, "on_nonfinite": nonfinite}
         return Options.of({**vars(self), **changed})
 
     def check(self) -> None:
@@ -64,7 +71,6 @@ class GroupOptions(Options):
                 f"'{self.compressor}' keeps sums of all changes on all ranks, which other tensors in the place of a call would damage; use "
                 "ef=on, or gradwire.torch.register"
             )
-
 
     def keeps(self) -> bool:
         """Whether something may be kept for a place from step to step."""
@@ -96,14 +102,16 @@ def _family(stage: str) -> str:
 class Averaging(Work):  # type: ignore[misc]
     """The work of a compressed collective."""
 
-    def __init__(self, future: Future, exchange: GroupExchange) -> None:
+    def __init__(self, exchange: GroupExchange, average: Average, finish: Callable[[], List[torch.Tensor]]) -> None:
+        """``finish`` is called when the averages are there, and returns the tensors."""
         super().__init__()
-        self._future, self._exchange = future, exchange
+        self._exchange, self._average = exchange, average
+        self._future = average.future.then(lambda _: finish())
 
     def wait(self, timeout: Any = None) -> bool:
         """Waits for the result; raises the error of an average that has failed."""
         self._future.wait()
-        self._exchange.check()
+        self._exchange.note(self._average)
         return True
 
     def synchronize(self) -> None:
@@ -132,11 +140,19 @@ class Calls:
     """The collectives of one process group that may be compressed."""
 
     def __init__(self, group: Any, options: GroupOptions) -> None:
-        self._group, self.options = group, options
+        # The group owns this object, or is its key.
+        self._reference = weakref.ref(group)
+        self.options = options
         self._sites = CallSites()
         self._exchanges: Dict[str, GroupExchange] = {}
         self._states: Dict[str, Any] = {}
         self._busy = threading.Lock()
+        # The number of long sums outside of a backward pass.
+        self._outside = 0
+
+    @property
+    def _group(self) -> Any:
+        return self._reference()
 
     @property
     def ranks(self) -> int:
@@ -156,13 +172,15 @@ class Calls:
         if elements < self.options.raw_below:
             return f"it has fewer than {self.options.raw_below} elements"
         if self.options.when == "backward" and present_pass() is None:
-            return "it is outside of a backward pass and of gradients()"
+            return _OUTSIDE
         if self._group.size() == 1:
             return "the group has one rank"
         return ""
 
     def pass_on(self, collective: str, tensors: Sequence[torch.Tensor], reason: str) -> None:
         """Notes a call that is passed on."""
+        if reason == _OUTSIDE:
+            self._warn_of_outside()
         if not tensors:
             self._sites.count(CallSite(collective, 0, "", "", reason))
             return
@@ -170,6 +188,18 @@ class Calls:
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor.layout == torch.strided)
         element_type = str(largest.dtype).replace("torch.", "")
         self._sites.count(CallSite(collective, largest.numel(), element_type, "", reason, 0, size))
+
+    def _warn_of_outside(self) -> None:
+        """Warns once if a group compresses nothing, because its framework exchanges gradients after
+        the backward pass."""
+        self._outside += 1
+        if self._outside == _PATIENCE and not self._exchanges:
+            warnings.warn(
+                f"process group '{self._group.group_name}' has passed on {_PATIENCE} sums, because they came outside of a backward pass, and has "
+                "compressed none; if they are gradients, put the calls in a block 'with gradwire.torch.gradients():'",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
     def exchange(self, kind: str) -> GroupExchange:
         """The exchange of a kind of calls. All ranks connect at the first of them."""
@@ -187,7 +217,7 @@ class Calls:
             exchange, values = self.exchange(REPLICAS), _flat(tensor)
             place = self._place(exchange, Kind(collective, _TYPES[tensor.dtype], tensor.numel()), values, name)
             average = partial(exchange.average, place, values, self._factor(op))
-            return Averaging(_then(self._started(exchange, average), lambda: [tensor]), exchange)
+            return Averaging(exchange, self._started(exchange, average), lambda: [tensor])
 
     def reduce_scatter(
         self, collective: str, output: torch.Tensor, values: torch.Tensor, op: Any, name: Optional[str] = None
@@ -213,7 +243,7 @@ class Calls:
                     own.copy_(before)
                 return [output]
 
-            return Averaging(_then(self._started(exchange, average), take), exchange)
+            return Averaging(exchange, self._started(exchange, average), take)
 
     def gather(self, collective: str, output: torch.Tensor, own: torch.Tensor, name: Optional[str] = None) -> Averaging:
         """Writes the flat parts of all ranks to flat ``output``, compressed; every rank gets the
@@ -226,7 +256,7 @@ class Calls:
             if part.data_ptr() != own.data_ptr():
                 part.copy_(own.view_as(part))
             average = partial(exchange.average, place, output, 1.0)
-            return Averaging(_then(self._started(exchange, average), lambda: [output]), exchange)
+            return Averaging(exchange, self._started(exchange, average), lambda: [output])
 
     def _place(self, exchange: GroupExchange, kind: Kind, values: torch.Tensor, name: Optional[str]) -> str:
         place = exchange.place(kind, values, name)
@@ -235,7 +265,7 @@ class Calls:
         site.place = place
         return place
 
-    def _started(self, exchange: GroupExchange, average: Callable[[], Future]) -> Future:
+    def _started(self, exchange: GroupExchange, average: Callable[[], Average]) -> Average:
         try:
             return average()
         except BaseException:
@@ -333,8 +363,3 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
     if found is None:
         raise _core.ConfigError("the memory of the tensor has gaps; call .contiguous() first")
     return found
-
-
-def _then(future: Future, finish: Callable[[], List[torch.Tensor]]) -> Future:
-    """The future of what ``finish`` returns, which is called when the averages are there."""
-    return future.then(lambda _: finish())

@@ -12,7 +12,8 @@ from torch.futures import Future
 from .. import _core
 from .._arrays import buffer
 from . import _saved, _states
-from ._gradient_calls import StepEnds, watch_optimizers
+from ._failures import Pending
+from ._gradient_calls import StepEnds, present_pass, watch_optimizers
 from ._handle import Handle
 from ._options import Options
 from ._owners import Owners, gradients_of
@@ -20,8 +21,14 @@ from ._places import Kind, Places
 from ._staging import Staging
 from ._states import State
 
-# The entry of a state with the tensors of an exchange: names, shapes and element types.
-Tensors = List[Tuple[str, List[int], str]]
+
+class Average:
+    """An average under way."""
+
+    def __init__(self, future: Future) -> None:
+        self.future = future
+        # Whether the values of a rank were not finite; known when the future is done.
+        self.skipped = False
 
 
 class GroupExchange(Handle):
@@ -47,6 +54,9 @@ class GroupExchange(Handle):
         self._addresses: Dict[int, Tuple[Kind, int]] = {}
         self._owners = Owners()
         self._keeps = keeps
+        self._under_way = Pending()
+        # Whether an average of the present pass was skipped.
+        self._skipped = False
         watch_optimizers(self._bind)
         self._has_warned = False
 
@@ -58,7 +68,7 @@ class GroupExchange(Handle):
         """The place of the next call, with flat ``values``; it may begin a step. ``name`` is the
         name that the caller gave to the tensor; one that comes again begins a step, too."""
         begins_pass = self._ends.begins_pass()
-        if begins_pass:
+        if begins_pass and present_pass() is not None:
             self._owners.forget_addresses()
         if self._step == 0 or self._ends.begins_step(begins_pass) or name in self._named:
             self._begin_step()
@@ -88,6 +98,7 @@ class GroupExchange(Handle):
         self._step += 1
         self._named.clear()
         self._addresses.clear()
+        self._owners.forget_addresses()
         changes = self._places.end()
         uncertain = [place for place in changes.uncertain if self._forget(place)]
         for place in changes.absent:
@@ -95,8 +106,8 @@ class GroupExchange(Handle):
         if uncertain and not self._has_warned:
             self._has_warned = True
             warnings.warn(
-                f"a step had another number of calls than the step before, for example {uncertain[0]!r}, so it is unknown which tensors they "
-                f"exchange; their residuals are dropped. If steps often differ, use a compressor without error feedback, such as eden",
+                f"a step had another number of calls than the step before, for example {uncertain[0]!r}, so it is unknown which tensors "
+                "they exchange; their residuals are dropped. If steps often differ, use a compressor without error feedback, such as eden",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -105,10 +116,8 @@ class GroupExchange(Handle):
         """Drops what is kept for a place. Returns whether there was anything."""
         return place in self._tensors and self._reducer.forget(place)
 
-    def average(
-        self, place: str, values: torch.Tensor, factor: float, probe: int = 0
-    ) -> Future:
-        """Starts to average flat values in place, times ``factor``; returns the future of them.
+    def average(self, place: str, values: torch.Tensor, factor: float, probe: int = 0) -> Average:
+        """Starts to average flat values in place, times ``factor``.
 
         The element at ``probe`` tells whether the values of a rank were not finite: then all
         become NaN.
@@ -121,16 +130,38 @@ class GroupExchange(Handle):
             staging = self._staging.setdefault(values.device, Staging(values.device))
             number = (self._tensor_groups[place], 0)
             future, host, done, ready = staging.stage(number, values, 1.0)
+        average = Average(future)
 
         def finish() -> None:
-            if host.numel() and bool(host[probe].isnan()):
-                self._ends.skipped = True
+            average.skipped = bool(host.numel() and host[probe].isnan())
+            self._skipped |= average.skipped
+            self._under_way.end()
             done()
 
-        self._reducer.average(
-            self._tensor_groups[place], self._step - 1, buffer(host, place), finish, ready=ready, factor=factor
-        )
-        return future
+        self._under_way.begin()
+
+        tensor_group, tensor = self._tensor_groups[place], buffer(host, place)
+        self._reducer.average(tensor_group, self._step - 1, tensor, finish, ready=ready, factor=factor)
+        return average
+
+    def note(self, average: Average) -> None:
+        """Notes the outcome of an average that the caller has waited for, and raises its error. All
+        ranks wait in the same order, so they agree on what they know."""
+        if self._reducer.failed or self._under_way.idle:
+            # This rank may end now, and the others must have its messages.
+            self._reducer.wait()
+        self._ends.skipped |= average.skipped
+
+    def _wait_for_averages(self) -> None:
+        super()._wait_for_averages()
+        self._ends.skipped |= self._skipped
+        self._skipped = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether an average has failed."""
+        found: bool = self._reducer.failed
+        return found
 
     def _add(self, place: str, values: torch.Tensor) -> None:
         if place in self._tensor_groups:
@@ -139,11 +170,6 @@ class GroupExchange(Handle):
         self._tensors[place] = [values.numel()], element_type
         self._reducer.add([(place, [values.numel()], element_type)])
         self._tensor_groups[place] = self._reducer.tensor_group([place])
-
-    def check(self) -> None:
-        """Raises the error of an average that has failed."""
-        if self._reducer.failed:
-            self._reducer.wait()
 
     @property
     def bytes_of_places(self) -> Dict[str, Tuple[str, int]]:

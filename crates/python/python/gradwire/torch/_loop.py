@@ -130,8 +130,8 @@ def average_gradients(model: Any, compressor: Any = "eden", *, group: Optional[A
         found = _averages[model] = _Averages(model, arguments)
     elif found.arguments != arguments:
         raise _core.ConfigError(
-            f"average_gradients was called with other arguments before: {found.arguments[1]!r}, {found.arguments[2]}; give the same ones at "
-            "each step, or close the handle and give a copy of the model"
+            f"average_gradients was called with other arguments before: {found.arguments[1]!r}, {found.arguments[2]}; give the same ones "
+            "at each step, or close the handle and give a copy of the model"
         )
     found.average()
     return found.hook

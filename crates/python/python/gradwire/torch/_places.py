@@ -71,8 +71,8 @@ class Places:
     def end(self) -> Changes:
         """Ends a step. If it had another number of calls of one kind than the last one, and not all
         owners are known, nobody knows which of them were left out or are new."""
-        changed = [kind for kind in self._used if kind in self._unowned and self._known.get(kind, len(self._used[kind])) != len(self._used[kind])]
-        uncertain = [place for kind in changed for place in self._places(kind)]
+        differs = lambda kind: self._known.get(kind, len(self._used[kind])) != len(self._used[kind])
+        uncertain = [place for kind in self._used if kind in self._unowned and differs(kind) for place in self._places(kind)]
         self._steps += 1
         for kind, used in self._used.items():
             self._known[kind], self._last[kind] = len(used), self._steps

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, Dict, List, Optional, Sequence, Tuple
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -82,10 +82,15 @@ class _Tokens:
     """Exchanges rows over a group with one compressor."""
 
     def __init__(self, group: Any, compressor: str) -> None:
-        self._group, self._compressor = group, compressor
+        # The group is the key of this object.
+        self._reference = weakref.ref(group)
         self._rank, self._size = group.rank(), group.size()
         self._codec = _core.Codec(compressor, 0, self._rank)
         self._step = 0
+
+    @property
+    def _group(self) -> Any:
+        return self._reference()
 
     def exchange(self, output: torch.Tensor, values: torch.Tensor, received: Splits, sent: Splits) -> None:
         """Sends and receives rows."""
@@ -135,7 +140,7 @@ class _Tokens:
 
 
 # Of each process group, by compressor.
-_known: WeakKeyDictionary[Any, Dict[str, _Tokens]] = WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Any, Dict[str, _Tokens]] = weakref.WeakKeyDictionary()
 
 
 def _tokens_of(group: Any, compressor: str) -> _Tokens:
@@ -151,7 +156,7 @@ def _without_feedback(compressor: str) -> str:
     """A compressor that keeps nothing for the next message, because tokens are sent once."""
     spec = _core.canonical(compressor)
     if " then " in spec or "ef=" in spec or "momentum=" in spec:
-        raise _core.ConfigError(f"'{compressor}' changes with the step, or keeps something for the next message; give a single spec without ef=")
+        raise _core.ConfigError(f"'{compressor}' changes with the step, or keeps something for the next message; give one spec without ef=")
     return f"{spec}{',' if ':' in spec else ':'}ef=off" if has_error_feedback(spec) else spec
 
 
