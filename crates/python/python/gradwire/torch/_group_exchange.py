@@ -54,6 +54,8 @@ class GroupExchange(Handle):
         self._addresses: Dict[int, Tuple[Kind, int]] = {}
         self._owners = Owners()
         self._keeps = keeps
+        self._closed = False
+        self._failure: Optional[Exception] = None
         self._under_way = Pending()
         # Whether an average of the present pass was skipped.
         self._skipped = False
@@ -147,10 +149,24 @@ class GroupExchange(Handle):
     def note(self, average: Average) -> None:
         """Notes the outcome of an average that the caller has waited for, and raises its error. All
         ranks wait in the same order, so they agree on what they know."""
-        if self._reducer.failed or self._under_way.idle:
+        if self._closed:
+            if self._failure is not None:
+                raise self._failure
+        elif self._reducer.failed or self._under_way.idle:
             # This rank may end now, and the others must have its messages.
             self._reducer.wait()
         self._ends.skipped |= average.skipped
+
+    def close(self) -> None:
+        """Ends the exchange, after the averages under way."""
+        if not self._closed and not self._reducer.forked:
+            self._closed = True
+            try:
+                self._reducer.wait()
+            except _core.GradwireError as error:
+                # Whoever waits for the work gets it.
+                self._failure = error
+        super().close()
 
     def _wait_for_averages(self) -> None:
         super()._wait_for_averages()
