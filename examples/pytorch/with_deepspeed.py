@@ -31,7 +31,7 @@ def train(folder, steps, resume, stage=2, compressor="3lc", **more):
     if resume:
         _, saved = engine.load_checkpoint(folder)
         gradwire.torch.load_state_dict(saved["gradwire"])
-    for step in range(engine.micro_steps, steps):
+    for step in range(engine.global_steps, steps):
         loss = engine(*task.batch(dist.get_rank(), step))["loss"]
         # DeepSpeed exchanges some gradients after the backward pass.
         with gradwire.torch.gradients():

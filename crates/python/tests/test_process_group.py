@@ -258,7 +258,8 @@ def test_replicas_of_sharded_models_exchange_compressed():
 def resumed(rank, size):
     """A run that goes on from the state of another one, beside a whole run."""
     def run(count, states=None, model=None, first=0):
-        group = gradwire.torch.wrap(dist.new_group(), TOPK, raw_below=256)
+        # With residuals, and with random draws that depend on the step.
+        group = gradwire.torch.wrap(dist.new_group(), "eden:ef=on", raw_below=256)
         own = model or layers()
         if states is not None:
             group.load_state_dict(states)

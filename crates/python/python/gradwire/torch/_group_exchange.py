@@ -209,7 +209,9 @@ class GroupExchange(Handle):
                     self._add_saved(_saved.listed(states))
             return states
 
-        return super()._load_with(read_and_add)
+        loaded = super()._load_with(read_and_add)
+        self._ends.tell()
+        return loaded
 
     def _add_saved(self, states: Sequence[State]) -> None:
         """Adds the tensors that states contain."""
