@@ -131,6 +131,8 @@ def test_the_example_resumes(stage, tmp_path):
 
 def in_accelerate(rank, size):
     deepspeed_on(rank, size)
+    # What its launcher sets.
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", ACCELERATE_USE_DEEPSPEED="true")
     from accelerate import Accelerator
     from accelerate.utils import DeepSpeedPlugin
 
