@@ -52,10 +52,9 @@ fn multiply(values: &mut [f32], factor: f32, most: f32) {
     if factor == 1.0 {
         return;
     }
-    values.iter_mut().for_each(|value| {
-        *value *= factor;
-        if value.abs() > most {
-            *value = f32::NAN;
-        }
-    });
+    values.iter_mut().for_each(|value| *value *= factor);
+    if most.is_finite() {
+        let over = |value: &&mut f32| value.abs() > most;
+        values.iter_mut().filter(over).for_each(|value| *value = f32::NAN);
+    }
 }
