@@ -215,6 +215,41 @@ def test_the_residual_of_a_parameter_never_goes_to_another_one_of_its_size():
         assert torch.allclose(given, results[0][1][at] + residual, atol=1e-4)
 
 
+def two_models(rank, size, in_ddp):
+    """Two models of one size, each with its optimizer, which take turns."""
+    group = wrap(None, "topk:ratio=0.1", raw_below=100)
+    models = [torch.nn.Linear(1000, 1, bias=False) for _ in range(2)]
+    forward = [DistributedDataParallel(one, process_group=group) if in_ddp else one for one in models]
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.0) for one in models]
+    given, sent = [torch.zeros(1, 1000) for _ in range(2)], [torch.zeros(1, 1000) for _ in range(2)]
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for step in range(6):
+            at = step % 2
+            x = torch.randn(1, 1000, generator=torch.Generator().manual_seed(10 * step + rank))
+            optimizers[at].zero_grad()
+            forward[at](x).sum().backward()
+            given[at] += x
+            if not in_ddp:
+                with gradients():
+                    dist.all_reduce(models[at].weight.grad, dist.ReduceOp.AVG, group)
+            sent[at] += models[at].weight.grad
+            optimizers[at].step()
+    places = [] if in_ddp else [torch.frombuffer(bytearray(residual(group, 1000, at)), dtype=torch.float32) for at in range(2)]
+    return given, sent, places, [str(one.message) for one in seen if "take turns" in str(one.message)]
+
+
+def test_residuals_of_two_models_stay_apart():
+    results = ranks(2, two_models, False)
+    for at in range(2):
+        given, kept = (sum(result[what][at].view(-1) for result in results) / 2 for what in (0, 2))
+        assert torch.allclose(given, results[0][1][at].view(-1) + kept, atol=1e-4)
+    assert not results[0][3]
+    # The buckets of DistributedDataParallel do not tell whose they are.
+    (warned,) = ranks(2, two_models, True)[0][3]
+    assert "a process group of its own" in warned
+
+
 def not_finite(rank, size):
     """A step with infinity on one rank, which the optimizer skips, between two others."""
     group = wrap(None, "topk:ratio=0.1", raw_below=100)

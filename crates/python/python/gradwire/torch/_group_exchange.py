@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
 
@@ -60,7 +61,11 @@ class GroupExchange(Handle):
         # Whether an average of the present pass was skipped.
         self._skipped = False
         watch_optimizers(self._bind)
-        self._has_warned = False
+        self._has_warned = self._has_warned_of_models = False
+        # The optimizers that took a step after calls of the present step, and of the last one with
+        # calls whose owners are unknown.
+        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._optimizers_before: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
     def tell_step(self) -> None:
         """The step has ended."""
@@ -90,15 +95,35 @@ class GroupExchange(Handle):
     def _bind(self, optimizer: torch.optim.Optimizer) -> None:
         """Gives places of the present step to the parameters of an optimizer, whose step uses what
         was exchanged there."""
+        self._optimizers.add(optimizer)
         if self._addresses:
             for address, parameter in gradients_of(optimizer).items():
-                found = self._addresses.pop(address, None)
-                if found is not None:
+                found = self._addresses.get(address)
+                if found is not None and found[0].elements == parameter.grad.numel():  # type: ignore[union-attr]
+                    del self._addresses[address]
                     self._places.bind(*found, self._owners.number(parameter))
+
+    def _check_optimizers(self) -> None:
+        """Warns once if two models take turns, and nobody knows whose gradients are exchanged."""
+        before, self._optimizers_before = self._optimizers_before, self._optimizers
+        self._optimizers = weakref.WeakSet()
+        if not self._addresses:
+            # The owners are known, so the step does not count.
+            self._optimizers_before = before
+        elif before and self._optimizers_before and not before & self._optimizers_before and not self._has_warned_of_models:
+            self._has_warned_of_models = True
+            warnings.warn(
+                "two optimizers take turns, so residuals of one model are added to gradients of another one of the same sizes; give each "
+                "model a process group of its own, with gradwire.torch.wrap(torch.distributed.new_group()), or use a compressor without "
+                "error feedback, such as eden",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _begin_step(self) -> None:
         self._step += 1
         self._named.clear()
+        self._check_optimizers()
         self._addresses.clear()
         self._owners.forget_addresses()
         changes = self._places.end()

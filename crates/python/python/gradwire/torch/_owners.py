@@ -58,9 +58,11 @@ class Owners:
 
 
 def _is_gradient(values: torch.Tensor, parameter: Any) -> bool:
-    """Whether values begin where the gradient of a parameter does."""
+    """Whether values are the gradient of a parameter, and not of several that begin with it."""
     gradient = getattr(parameter, "grad", None)
-    return gradient is not None and gradient.layout == torch.strided and bool(gradient.data_ptr() == values.data_ptr())
+    if gradient is None or gradient.layout != torch.strided or gradient.numel() != values.numel():
+        return False
+    return bool(gradient.data_ptr() == values.data_ptr())
 
 
 def gradients_of(optimizer: torch.optim.Optimizer) -> Dict[int, torch.Tensor]:

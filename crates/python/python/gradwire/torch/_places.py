@@ -36,13 +36,13 @@ class Places:
     If the owner of the tensor is known, such as the parameter whose gradient it is, the owner keeps
     its place. Otherwise the order of calls decides. All ranks call the same collectives in the same
     order, so they find the same places. A call that a step leaves out changes only places of its
-    own kind.
+    own kind. A call without an owner never takes the place of one that has an owner.
     """
 
     def __init__(self) -> None:
-        # Of the present step: the numbers in use, and the kinds with a call whose owner is unknown.
+        # Of the present step: the numbers in use, and those of calls whose owners are unknown.
         self._used: Dict[Kind, Set[int]] = {}
-        self._unowned: Set[Kind] = set()
+        self._unowned: Set[Tuple[Kind, int]] = set()
         # Of the last step that had calls of this kind: how many; and which step it was.
         self._known: Dict[Kind, int] = {}
         self._last: Dict[Kind, int] = {}
@@ -55,24 +55,28 @@ class Places:
         used = self._used.setdefault(kind, set())
         number = None if owner is None else self._numbers.get((kind, owner))
         if number is None or number in used:
-            number = next(one for one in count() if one not in used and (owner is None or (kind, one) not in self._owned))
+            number = next(one for one in count() if one not in used and (kind, one) not in self._owned)
             if owner is None:
-                self._unowned.add(kind)
+                self._unowned.add((kind, number))
             else:
                 self.bind(kind, number, owner)
         used.add(number)
         return number
 
     def bind(self, kind: Kind, number: int, owner: int) -> None:
-        """Gives a place to the owner of the tensor that it had in the present step."""
-        self._numbers[kind, owner] = number
-        self._owned.add((kind, number))
+        """Gives a place to the owner of the tensor that it had in the present step, unless the owner
+        has a place: in some frameworks the owner is unknown when the call comes."""
+        if (kind, owner) not in self._numbers:
+            self._numbers[kind, owner] = number
+            self._owned.add((kind, number))
+            self._unowned.discard((kind, number))
 
     def end(self) -> Changes:
         """Ends a step. If it had another number of calls of one kind than the last one, and not all
         owners are known, nobody knows which of them were left out or are new."""
         differs = lambda kind: self._known.get(kind, len(self._used[kind])) != len(self._used[kind])
-        uncertain = [place for kind in self._used if kind in self._unowned and differs(kind) for place in self._places(kind)]
+        unowned = {kind for kind, _ in self._unowned}
+        uncertain = [place for kind in self._used if kind in unowned and differs(kind) for place in self._places(kind)]
         self._steps += 1
         for kind, used in self._used.items():
             self._known[kind], self._last[kind] = len(used), self._steps
