@@ -35,16 +35,21 @@ def functions(rank, size):
     gradwire.torch.reduce_scatter_tensor(found["scattered"], values(rank), "eden")
     found["gathered"] = torch.empty(4096)
     gradwire.torch.all_gather_into_tensor(found["gathered"], values(rank)[:2048], name="weights")
+    # Each is a step of its own, in the same place.
+    for _ in range(3):
+        gradwire.torch.all_reduce(values(rank), "eden:bits=2")
+    found["kept"] = list(gradwire.torch._functions._calls[dist.group.WORLD]["eden:bits=2"]._exchanges["all-reduce"]._tensors)
     return found
 
 
 def test_functions_compress_by_name_or_place():
     zero, one = ranks(2, functions)
+    assert zero["kept"] == ["all-reduce float32[4096] #0"]
     for step in range(2):
         parts = [decoded(values(rank, step), "eden", "embedding float32[4096]", step, rank) for rank in range(2)]
         assert torch.equal(zero["named", step], sum(parts)), step
-    # In memory, a transposed matrix has the order of its rows. The call is in the step of the last.
-    parts = [decoded(values(rank), "eden", "all-reduce float32[4096] #0", 1, rank) for rank in range(2)]
+    # In memory, a transposed matrix has the order of its rows. The call is a step of its own.
+    parts = [decoded(values(rank), "eden", "all-reduce float32[4096] #0", 2, rank) for rank in range(2)]
     assert torch.equal(zero["mean"], (sum(parts) / 2).view(64, 64).t())
     for rank, found in enumerate((zero, one)):
         place = f"reduce-scatter float32[4096] #0[{2048 * rank}..{2048 * rank + 2048}]"
@@ -132,6 +137,8 @@ def refused(rank, size):
     for spec in ("powersgd", "signsgd"):
         with pytest.raises(gradwire.ConfigError):
             reduce(torch.ones(10), spec)
+    with pytest.raises(gradwire.ConfigError, match="give name="):
+        reduce(torch.ones(10), "topk")
     with pytest.raises(gradwire.ConfigError, match="without ef="):
         swap(torch.ones(4, 2), torch.ones(4, 2), compressor="eden:ef=on")
 

@@ -1,8 +1,12 @@
 """Wrong uses of process groups that compress: each is an error that names the cause, or is passed
 on, and nothing hangs."""
 
+import _thread
 import os
+import threading
+import time
 import warnings
+from contextlib import nullcontext
 from datetime import timedelta
 
 import pytest
@@ -269,6 +273,121 @@ def not_finite(rank, size):
     with gradients():
         dist.all_reduce(large, group=group)
     return found, bool(large.isfinite().all()), parameter.detach()
+
+
+def in_pieces(rank, size, when):
+    """Steps whose gradients are exchanged in and after the backward pass, or all after it. The
+    second step has infinity in its first gradient on one rank."""
+    group = wrap(dist.new_group(), "topk:ratio=0.1", raw_below=100, when=when)
+    model = torch.nn.Sequential(torch.nn.Linear(30, 40, bias=False), torch.nn.Linear(40, 30, bias=False))
+    first, last = model[0].weight, model[1].weight
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    exchange = lambda one: dist.all_reduce(one.grad, group=group)
+    if when == "backward":
+        last.register_post_accumulate_grad_hook(exchange)
+    found = []
+    for step in range(3):
+        optimizer.zero_grad()
+        loss = model(torch.full((2, 30), torch.inf if step == 1 and rank == 1 else 1.0)).sum()
+        with gradients() if when == "backward" else nullcontext():
+            loss.backward()
+            if step == 1:
+                first.grad = torch.ones(40, 30)
+            if when == "always":
+                exchange(last)
+            exchange(first)
+        found.append([bool(one.grad.isfinite().all()) for one in (last, first)])
+        if all(found[-1]):
+            optimizer.step()
+    return found, group.describe().step
+
+
+def test_a_step_that_is_not_finite_is_skipped_whole():
+    for when in ("backward", "always"):
+        assert ranks(2, in_pieces, when) == [([[True] * 2, [False] * 2, [True] * 2], 3)] * 2, when
+
+
+def in_functions(rank, size):
+    """Sums in the backward pass that are no gradients of parameters."""
+
+    class Statistics(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            dist.all_reduce(statistics, group=group)
+            return gradient
+
+    group, statistics = wrap(None, "topk:ratio=0.1", raw_below=100), torch.arange(1000.0)
+    model = DistributedDataParallel(torch.nn.Linear(100, 100, bias=False), process_group=group)
+    Statistics.apply(model(torch.ones(2, 100))).sum().backward()
+    return statistics, {(site.elements, site.compressed) for site in group.describe().sites if site.elements in (1000, 10000)}
+
+
+def test_sums_in_the_backward_pass_of_a_function_stay_exact():
+    for statistics, sites in ranks(2, in_functions):
+        assert torch.equal(statistics, 2 * torch.arange(1000.0)) and sites == {(1000, False), (10000, True)}
+
+
+def saved_after_a_call_of_autograd(rank, size):
+    """All ranks' states, if the first call comes in a thread that Python has not started."""
+    group, done = wrap(None, "topk:ratio=0.1", raw_below=100), threading.Event()
+
+    def call():
+        summed(group, 1000)
+        done.set()
+
+    _thread.start_new_thread(call, ())
+    assert done.wait(60)
+    return sorted(group.state_dict(all_ranks=True)["all-reduce"]["exchange"])
+
+
+def test_the_thread_that_made_a_group_saves_it():
+    assert ranks(2, saved_after_a_call_of_autograd) == [["rank0", "rank1"]] * 2
+
+
+def failing(rank, size):
+    """The future and the work of an average that fails, and a wait that is too short."""
+    group = wrap(dist.new_group(), "eden", deadline=2.0)
+    summed(group, 5000)
+    if rank == 1:
+        time.sleep(4)
+        return None
+    work = summed(group, 5000, async_op=True)
+    early = refusal(lambda: work.wait(timedelta(seconds=0.2)))
+    try:
+        work.get_future().wait()
+        future = "no error"
+    except Exception as error:
+        future = str(error)
+    return early, future, refusal(work.wait), refusal(work.synchronize)
+
+
+def test_failed_averages_have_no_values():
+    early, future, *waits = ranks(2, failing)[0]
+    assert "DeadlineError" in early and "0.2 s" in early
+    assert "all-reduce float32[5000] #1" in future and "failed" in future
+    assert all("DeadlineError" in text and "rank 1" in text for text in waits)
+
+
+def scattered(rank, size):
+    """The input of reduce-scatters: while one is under way, and after one that is skipped."""
+    group = wrap(None, "eden", raw_below=100)
+    values = torch.arange(1000.0) + rank
+    values[0] += torch.inf if rank == 1 else 0.0
+    before, found = values.clone(), []
+    with gradients():
+        works = [dist.reduce_scatter_tensor(torch.empty(500), values, group=group, async_op=True) for _ in range(2)]
+        found.append(torch.equal(values, before))
+    for work in works:
+        work.wait()
+    return [*found, torch.equal(values, before)]
+
+
+def test_reduce_scatter_leaves_its_input():
+    assert ranks(2, scattered) == [[True, True]] * 2
 
 
 def test_values_that_are_not_finite_reach_all_ranks_and_residuals_stay():

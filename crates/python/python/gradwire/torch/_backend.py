@@ -6,7 +6,7 @@ import json
 import os
 from datetime import timedelta
 from typing import Any, Dict, List, Optional
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 import torch.distributed as dist
@@ -24,8 +24,8 @@ _NAME = "gradwire"
 _configured: List[GroupOptions] = []
 # The groups of this process that compress.
 _made = Alive()
-# The groups that have been wrapped, with their wrappers.
-_wrapped: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+# The groups that have been wrapped, with their wrappers, which own the groups.
+_wrapped: WeakKeyDictionary[Any, ref[CompressedGroup]] = WeakKeyDictionary()
 
 
 def configure(
@@ -91,7 +91,8 @@ def wrap(group: Optional[Any] = None, compressor: str = "eden", **options: Any) 
     inner = dist.group.WORLD if group is None else group
     if not isinstance(inner, dist.ProcessGroup):
         raise _core.ConfigError(f"group={group!r} is no process group of this rank; of a DeviceMesh, give mesh.get_group()")
-    if isinstance(inner, CompressedGroup) or inner in _wrapped:
+    before = _wrapped[inner]() if inner in _wrapped else None
+    if isinstance(inner, CompressedGroup) or (before is not None and not before.ended):
         raise _core.ConfigError(f"process group '{inner.group_name}' compresses already; use the group that wrap() has returned")
     checked = _options_of(compressor, options)
     checked.check_alone()
@@ -104,7 +105,7 @@ def wrap(group: Optional[Any] = None, compressor: str = "eden", **options: Any) 
     name = f"{inner.group_name}/gradwire"
     wrapped._set_group_name(name)
     _enter(wrapped, name, store, {rank: at for at, rank in enumerate(ranks)})
-    _wrapped[inner] = wrapped
+    _wrapped[inner] = ref(wrapped)
     return wrapped
 
 

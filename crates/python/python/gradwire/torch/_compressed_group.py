@@ -232,7 +232,7 @@ class Several(Work):  # type: ignore[misc]
 
     def wait(self, timeout: Any = None) -> bool:
         """Waits for all."""
-        return all([work.wait() for work in self._works])
+        return all([work.wait() if timeout is None else work.wait(timeout) for work in self._works])
 
     def synchronize(self) -> None:
         """Like ``wait``."""

@@ -32,8 +32,8 @@ def all_reduce(
 
     All ranks of ``group`` must call it in the same order, with the same compressor and name; they
     connect at the first call. Residuals belong to ``name``: the same name again means the next step
-    of the same tensor. Without a name they belong to the place of the call in its step, which ends
-    with an optimizer's step.
+    of the same tensor. A call without a name is a step of its own, and its compressor must keep
+    nothing for the next one.
 
     Args:
         tensor: of float32, float16 or bfloat16, in main memory or on a CUDA device
@@ -52,7 +52,7 @@ def all_reduce(
     """
     if group is dist.GroupMember.NON_GROUP_MEMBER:
         return None
-    calls = _calls_of(group, compressor)
+    calls = _calls_of(group, compressor, name)
     _check(tensor, op, "torch.distributed.all_reduce")
     _check_memory(tensor)
     return _ended(calls.all_reduce("all-reduce", tensor, op, name), async_op)
@@ -74,7 +74,7 @@ def reduce_scatter_tensor(
     ``all_reduce``."""
     if group is dist.GroupMember.NON_GROUP_MEMBER:
         return None
-    calls = _calls_of(group, compressor)
+    calls = _calls_of(group, compressor, name)
     _check(input, op, "torch.distributed.reduce_scatter_tensor")
     _check_parts(input, output, calls.ranks, "input", "output")
     return _ended(calls.reduce_scatter("reduce-scatter", output, input.view(-1), op, name), async_op)
@@ -97,13 +97,14 @@ def all_gather_into_tensor(
     so."""
     if group is dist.GroupMember.NON_GROUP_MEMBER:
         return None
-    calls = _calls_of(group, compressor)
+    calls = _calls_of(group, compressor, name, keeps=False)
     _check(output_tensor, dist.ReduceOp.SUM, "torch.distributed.all_gather_into_tensor")
     _check_parts(output_tensor, input_tensor, calls.ranks, "output_tensor", "input_tensor")
     return _ended(calls.gather("all-gather", output_tensor.view(-1), input_tensor.reshape(-1), name), async_op)
 
 
-def _calls_of(group: Optional[Any], compressor: str) -> Calls:
+def _calls_of(group: Optional[Any], compressor: str, name: Optional[str], keeps: bool = True) -> Calls:
+    """``keeps``: residuals are kept, if the compressor has them."""
     if not dist.is_available() or not dist.is_initialized():
         raise _core.ConfigError("torch.distributed is not initialized; call init_process_group first")
     own = dist.group.WORLD if group is None else group
@@ -114,7 +115,15 @@ def _calls_of(group: Optional[Any], compressor: str) -> Calls:
         options = GroupOptions(compressor, raw_below=0, when="always")
         options.check_alone()
         known[compressor] = Calls(own, options)
-    return known[compressor]
+    calls = known[compressor]
+    if name is None:
+        if keeps and calls.options.keeps():
+            raise _core.ConfigError(
+                f"'{compressor}' keeps a residual or momentum of each tensor, and only a name tells which tensor it is; give name=, the same "
+                "at each step, or use a compressor without error feedback, such as eden"
+            )
+        calls.tell_step()
+    return calls
 
 
 def _check(tensor: Any, op: Any, plain: str) -> None:

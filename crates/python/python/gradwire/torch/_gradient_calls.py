@@ -51,6 +51,14 @@ def present_pass() -> Optional[Pass]:
     return ("block", _blocks.number) if _blocks.open else None
 
 
+def is_of_function() -> bool:
+    """Whether a function of the model calls, in its backward pass, such as SyncBatchNorm, or a
+    layer that is computed again. Gradients of parameters come from where they are accumulated, from
+    FSDP2, or after all functions. In a block of ``gradients()`` everything is a gradient."""
+    node: Any = None if _blocks.open else getattr(torch._C, "_current_autograd_node", lambda: None)()
+    return node is not None and "AccumulateGrad" not in node.name() and not hasattr(node, "param_group")
+
+
 class _OptimizerSteps:
     """Counts the steps of all optimizers."""
 
@@ -104,6 +112,10 @@ class StepEnds:
         _optimizer_steps.watch()
         self._seen = _optimizer_steps.count
         self._pass: Optional[Pass] = None
+        # The block that was open at the last call, and the number of functions that the forward
+        # passes of this thread had called.
+        self._block: Optional[int] = None
+        self._functions = 0
         self._told = False
         self.skipped = False
 
@@ -112,9 +124,19 @@ class StepEnds:
         self._told = True
 
     def begins_pass(self) -> bool:
-        """Whether a call is the first one of its pass. Call it once for each call."""
+        """Whether a call is the first one of its pass. Call it once for each call.
+
+        Calls after a backward pass, in the block around it, belong to it. Calls outside of both
+        belong to the last one, until a forward pass has called a function.
+        """
         before, self._pass = self._pass, present_pass()
-        return self._pass is None or self._pass != before
+        block, self._block = self._block, _blocks.number if _blocks.open else None
+        if self._pass is None:
+            functions, self._functions = self._functions, torch._C._autograd._get_sequence_nr()
+            return functions != self._functions and (before is None or before[0] != "backward")
+        if self._pass[0] == "block" and self._block == block:
+            return False
+        return self._pass != before
 
     def begins_step(self, begins_pass: bool) -> bool:
         """Whether a call, which may be the first of its pass, is the first of its step."""

@@ -19,13 +19,14 @@ from .. import _core
 from .._arrays import whole_number
 from .._specs import has_error_feedback
 from ._call_sites import CallSite, CallSites, GroupDescription
-from ._gradient_calls import present_pass
+from ._gradient_calls import is_of_function, present_pass
 from ._group_exchange import Average, GroupExchange
 from ._options import Options
 from ._places import Kind
 from ._states import State
 
 _OUTSIDE = "it is outside of a backward pass and of gradients()"
+_OF_FUNCTION = "the backward pass of a function calls it, so it may be no gradient of a parameter"
 # The sums that a group passes on for this reason before it warns.
 _PATIENCE = 20
 
@@ -106,12 +107,22 @@ class Averaging(Work):  # type: ignore[misc]
         """``finish`` is called when the averages are there, and returns the tensors."""
         super().__init__()
         self._exchange, self._average = exchange, average
-        self._future = average.future.then(lambda _: finish())
+
+        def take(done: Future) -> List[torch.Tensor]:
+            # Raises the error of an average that has failed.
+            done.value()
+            return finish()
+
+        self._future = average.future.then(take)
 
     def wait(self, timeout: Any = None) -> bool:
-        """Waits for the result; raises the error of an average that has failed."""
-        self._future.wait()
+        """Waits for the result; raises the error of an average that has failed, and
+        ``DeadlineError`` after ``timeout``, a ``timedelta`` above 0."""
+        seconds = timeout.total_seconds() if timeout else None
+        self._exchange.wait_for(self._average, seconds if seconds and seconds > 0 else None)
         self._exchange.note(self._average)
+        # Streams wait for the copy of the result.
+        self._future.wait()
         return True
 
     def synchronize(self) -> None:
@@ -147,6 +158,8 @@ class Calls:
         self._exchanges: Dict[str, GroupExchange] = {}
         self._states: Dict[str, Any] = {}
         self._busy = threading.Lock()
+        # The thread that makes a group trains.
+        self._trainer = threading.get_ident()
         # The number of long sums outside of a backward pass.
         self._outside = 0
 
@@ -173,6 +186,8 @@ class Calls:
             return f"it has fewer than {self.options.raw_below} elements"
         if self.options.when == "backward" and present_pass() is None:
             return _OUTSIDE
+        if self.options.when == "backward" and is_of_function():
+            return _OF_FUNCTION
         if self._group.size() == 1:
             return "the group has one rank"
         return ""
@@ -206,7 +221,7 @@ class Calls:
         found = self._exchanges.get(kind)
         if found is None:
             caller = f"a compressed {kind} of process group '{self._group.group_name}'"
-            found = self._exchanges[kind] = GroupExchange(self.options.of_kind(kind), self._group, caller, self.options.keeps())
+            found = self._exchanges[kind] = GroupExchange(self.options.of_kind(kind), self._group, caller, self.options.keeps(), self._trainer)
             if kind in self._states:
                 found.load_state_dict(self._states.pop(kind))
         return found
@@ -230,17 +245,19 @@ class Calls:
             rank, chunk = self._group.rank(), values.numel() // self._group.size()
             own = values[rank * chunk : (rank + 1) * chunk]
             in_place = output.data_ptr() == own.data_ptr() and output.is_contiguous()
-            before = None if in_place else own.clone()
+            if not in_place:
+                # Others may read the input meanwhile.
+                values = values.clone()
+                own = values[rank * chunk : (rank + 1) * chunk]
             # Another rank's part is not changed, except to NaN.
             probe = (rank + 1) * chunk % values.numel()
             average, factor = partial(exchange.average, place, values, 1.0, probe), self._factor(op)
 
             def take() -> List[torch.Tensor]:
-                if before is None:
+                if in_place:
                     own.mul_(factor)
                 else:
-                    torch.mul(own.view_as(output), factor, out=output)
-                    own.copy_(before)
+                    torch.mul(own.view_as(output), factor, out=output.detach())
                 return [output]
 
             return Averaging(exchange, self._started(exchange, average), take)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 import weakref
 from functools import partial
+from threading import Event
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 import torch
@@ -22,12 +24,17 @@ from ._places import Kind, Places
 from ._staging import Staging
 from ._states import State
 
+# The seconds between two checks for Ctrl-C.
+_GLANCE = 0.05
+
 
 class Average:
     """An average under way."""
 
     def __init__(self, future: Future) -> None:
         self.future = future
+        # Set when the future is done.
+        self.ended = Event()
         # Whether the values of a rank were not finite; known when the future is done.
         self.skipped = False
 
@@ -40,15 +47,19 @@ class GroupExchange(Handle):
 
     _kind = "process group"
 
-    def __init__(self, options: Options, group: Any, caller: str, keeps: bool) -> None:
-        """``keeps``: something is kept for a place from step to step."""
+    def __init__(self, options: Options, group: Any, caller: str, keeps: bool, trainer: int) -> None:
+        """``keeps``: something is kept for a place from step to step. ``trainer``: the thread that
+        trains; the first call may come in a thread of autograd."""
         super().__init__([], options, group, None, caller)
+        self._stepping.set_trainer(trainer)
         self._places = Places()
         self._ends = StepEnds()
         # The numbers of the tensor groups, by place.
         self._tensor_groups: Dict[str, int] = {}
         self._tensors: Dict[str, Tuple[List[int], str]] = {}
         self._staging: Dict[torch.device, Staging] = {}
+        # The last average of each place on a device.
+        self._averages: Dict[str, Average] = {}
         self._named: Set[str] = set()
         # The places of calls in the present step whose owners are unknown, by the address of the
         # tensor.
@@ -122,6 +133,7 @@ class GroupExchange(Handle):
 
     def _begin_step(self) -> None:
         self._step += 1
+        self._skipped = False
         self._named.clear()
         self._check_optimizers()
         self._addresses.clear()
@@ -150,6 +162,10 @@ class GroupExchange(Handle):
         become NaN.
         """
         self._add(place, values)
+        before = self._averages.get(place)
+        if before is not None:
+            # Its memory is used again.
+            self.wait_for(before, None)
         ready: Optional[Callable[[], Optional[float]]] = None
         host, future = values, Future()
         done: Callable[[], None] = partial(future.set_result, values)
@@ -157,19 +173,36 @@ class GroupExchange(Handle):
             staging = self._staging.setdefault(values.device, Staging(values.device))
             number = (self._tensor_groups[place], 0)
             future, host, done, ready = staging.stage(number, values, 1.0)
-        average = Average(future)
+        average = self._averages[place] = Average(future)
 
         def finish() -> None:
-            average.skipped = bool(host.numel() and host[probe].isnan())
-            self._skipped |= average.skipped
-            self._under_way.end()
-            done()
+            try:
+                if self._reducer.failed:
+                    # The values are no averages.
+                    raise _core.GradwireError(f"the exchange of '{place}' failed; wait() of its work raises the cause")
+                average.skipped = bool(host.numel() and host[probe].isnan())
+                self._skipped |= average.skipped
+                done()
+            except Exception as error:
+                if not future.done():
+                    future.set_exception(error)
+                raise
+            finally:
+                self._under_way.end()
+                average.ended.set()
 
         self._under_way.begin()
 
         tensor_group, tensor = self._tensor_groups[place], buffer(host, place)
         self._reducer.average(tensor_group, self._step - 1, tensor, finish, ready=ready, factor=factor)
         return average
+
+    def wait_for(self, average: Average, seconds: Optional[float]) -> None:
+        """Waits until an average is there; Ctrl-C ends the wait."""
+        until = None if seconds is None else time.monotonic() + seconds
+        while not average.ended.wait(_GLANCE):
+            if until is not None and time.monotonic() > until:
+                raise _core.DeadlineError(f"a compressed collective did not end within {seconds:g} s, the timeout of its wait()")
 
     def note(self, average: Average) -> None:
         """Notes the outcome of an average that the caller has waited for, and raises its error. All
