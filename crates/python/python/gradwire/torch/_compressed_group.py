@@ -154,10 +154,11 @@ class CompressedGroup(ProcessGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def abort(self) -> None:
-        """Ends the group at once, with everything under way."""
+        """Ends the group at once, with everything that has not begun yet."""
         self._ended = True
         self._calls.abort()
-        self._inner.abort()
+        if self._owns:
+            self._inner.abort()
 
     @property
     def ended(self) -> bool:

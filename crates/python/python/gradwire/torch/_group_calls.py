@@ -221,7 +221,8 @@ class Calls:
         found = self._exchanges.get(kind)
         if found is None:
             caller = f"a compressed {kind} of process group '{self._group.group_name}'"
-            found = self._exchanges[kind] = GroupExchange(self.options.of_kind(kind), self._group, caller, self.options.keeps(), self._trainer)
+            options, keeps = self.options.of_kind(kind), self.options.keeps()
+            found = self._exchanges[kind] = GroupExchange(options, self._group, caller, keeps, self._trainer)
             if kind in self._states:
                 found.load_state_dict(self._states.pop(kind))
         return found

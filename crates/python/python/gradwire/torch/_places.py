@@ -64,8 +64,8 @@ class Places:
         return number
 
     def bind(self, kind: Kind, number: int, owner: int) -> None:
-        """Gives a place to the owner of the tensor that it had in the present step, unless the owner
-        has a place: in some frameworks the owner is unknown when the call comes."""
+        """Gives a place to the owner of the tensor that it had in the present step, unless the
+        owner has a place: in some frameworks the owner is unknown when the call comes."""
         if (kind, owner) not in self._numbers:
             self._numbers[kind, owner] = number
             self._owned.add((kind, number))
