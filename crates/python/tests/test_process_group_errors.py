@@ -72,6 +72,7 @@ def misuses(rank, size):
     work = summed(threads, 5000, async_op=True)
     dist.destroy_process_group(threads)
     found["destroyed"] = work.wait()
+    found["ended"] = refusal(lambda: threads.allreduce([torch.ones(5000)]))
     unused = wrap(group())
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -92,7 +93,7 @@ def test_misuse_is_refused_or_passed_on():
         assert "all-reduce float32" in found["order"], found["order"]
         assert "two threads" in found["threads"]
         assert "it is sparse" in found["sparse"]
-        assert found["destroyed"] is True
+        assert found["destroyed"] is True and "ConfigError: the process group has ended" in found["ended"]
         assert len(found["outside"]) == 1 and "gradwire.torch.gradients()" in found["outside"][0]
     assert "DeadlineError: rank 1 did not call gradwire.torch.wrap within 1 s" in zero["alone"]
     assert "DeadlineError: rank 1 did not call a compressed all-reduce" in zero["passed on"]

@@ -9,6 +9,7 @@ import torch
 from torch._C._distributed_c10d import Work
 from torch.distributed import ProcessGroup
 
+from .. import _core
 from ._call_sites import GroupDescription
 from ._group_calls import Averaging, Calls, GroupOptions, flat_or_none
 from ._states import State
@@ -174,6 +175,10 @@ class CompressedGroup(ProcessGroup):
 
     def _reason(self, tensors: Sequence[torch.Tensor], op: Any, elements: Optional[int] = None) -> str:
         """Why a sum of a tensor, of ``elements`` if it is only a part, is passed on."""
+        if self._ended:
+            raise _core.ConfigError(
+                f"the process group has ended; give the framework another one, or call gradwire.torch.wrap again"
+            )
         (tensor,) = tensors
         reason = self._calls.why_not(tensor, op, tensor.numel() if elements is None else elements)
         return reason or ("its memory has gaps" if flat_or_none(tensor) is None else "")
