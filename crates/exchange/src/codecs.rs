@@ -49,6 +49,20 @@ struct TensorState {
     estimate: Estimate,
 }
 
+impl TensorState {
+    fn new(tensor: &Tensor, schedule: Schedule) -> Self {
+        Self {
+            tensor: tensor.clone(),
+            schedule,
+            stage: None,
+            dtype: Dtype::F32,
+            names: vec![tensor.name().to_owned()],
+            sent_elements: SentElements::default(),
+            estimate: Estimate::default(),
+        }
+    }
+}
+
 /// The sum of means of changes, which is the same on all ranks, and a copy for rollback.
 #[derive(Debug, Default)]
 struct Estimate {
@@ -95,23 +109,27 @@ impl Codecs {
         schedules: impl Iterator<Item = Schedule>,
         encoder: Encoder,
     ) -> Self {
-        let codec = |(tensor, schedule): (&Tensor, Schedule)| TensorState {
-            tensor: tensor.clone(),
-            schedule,
-            stage: None,
-            dtype: Dtype::F32,
-            names: vec![tensor.name().to_owned()],
-            sent_elements: SentElements::default(),
-            estimate: Estimate::default(),
-        };
+        let tensors = config.tensors.iter().zip(schedules);
         Self {
-            tensors: config.tensors.iter().zip(schedules).map(codec).collect(),
+            tensors: tensors.map(|(tensor, schedule)| TensorState::new(tensor, schedule)).collect(),
             encoder,
             second: None,
             decoder: Decoder::new(&Spec::none(), config.seed),
             sums: HashMap::new(),
             threads: Threads::new(1),
             spare: Vec::new(),
+        }
+    }
+
+    /// Adds the last tensor of the model.
+    pub(crate) fn add(&mut self, tensor: &Tensor, schedule: Schedule) {
+        self.tensors.push(TensorState::new(tensor, schedule));
+    }
+
+    /// Encodes the last tensor in slices with these names.
+    pub(crate) fn cut_last(&mut self, names: Vec<String>) {
+        if let Some(last) = self.tensors.last_mut() {
+            last.names = names;
         }
     }
 
@@ -195,6 +213,19 @@ impl Codecs {
         encoder.assign(array.name, schedule.stage(stage.unwrap_or(0)));
         encoder.set_array(array.name, array.kind, values);
         true
+    }
+
+    /// Forgets the residual and everything else that is kept for a tensor or its slices. Returns
+    /// whether something was kept.
+    pub(crate) fn forget(&mut self, index: usize) -> bool {
+        let Self { tensors, encoder, second, .. } = self;
+        let estimate = std::mem::take(&mut tensors[index].estimate);
+        let mut kept = !estimate.now.is_empty();
+        for name in &tensors[index].names {
+            kept |= encoder.forget_tensor(name);
+            kept |= second.as_mut().is_some_and(|second| second.forget_tensor(name));
+        }
+        kept
     }
 
     /// Records which elements of a piece the message just encoded carries.

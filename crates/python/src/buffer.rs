@@ -92,8 +92,8 @@ impl Buffer {
     pub(crate) fn write(&mut self, values: &[f32]) {
         match self.dtype {
             Dtype::F32 => self.slice_mut().copy_from_slice(values),
-            Dtype::F16 => kernels::f32_to_f16(values, self.slice_mut()),
-            Dtype::Bf16 => kernels::f32_to_bf16(values, self.slice_mut()),
+            Dtype::F16 => write_f16(values, self.slice_mut()),
+            Dtype::Bf16 => write_bf16(values, self.slice_mut()),
         }
     }
 
@@ -117,6 +117,31 @@ impl Buffer {
         // SAFETY: as in `slice`; the Python package also guarantees that nobody else reads the
         // tensor meanwhile.
         unsafe { std::slice::from_raw_parts_mut(self.address as *mut T, self.elements) }
+    }
+}
+
+/// A NaN in each type of 16 bits. The kernels convert finite numbers only.
+const NAN_F16: u16 = 0x7e00;
+const NAN_BF16: u16 = 0x7fc0;
+
+fn write_f16(values: &[f32], out: &mut [u16]) {
+    kernels::f32_to_f16(values, out);
+    write_nan(values, out, NAN_F16);
+}
+
+fn write_bf16(values: &[f32], out: &mut [u16]) {
+    kernels::f32_to_bf16(values, out);
+    write_nan(values, out, NAN_BF16);
+}
+
+/// Writes NaN where values are NaN, as in a step that is skipped.
+fn write_nan(values: &[f32], out: &mut [u16], nan: u16) {
+    if values.iter().any(|value| value.is_nan()) {
+        for (value, out) in values.iter().zip(out) {
+            if value.is_nan() {
+                *out = nan;
+            }
+        }
     }
 }
 

@@ -6,7 +6,7 @@ mod plan;
 mod progress;
 
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gradwire::{Dtype, State, Tensor};
@@ -40,7 +40,7 @@ pub(crate) struct ReducerHandle {
     /// The tensors of each group.
     groups: Mutex<Vec<Arc<[String]>>>,
     /// The expected element type of each tensor's gradients, in the order of the model.
-    dtypes: Arc<[Dtype]>,
+    dtypes: Mutex<Arc<[Dtype]>>,
     #[pyo3(get)]
     rank: usize,
     #[pyo3(get)]
@@ -60,8 +60,7 @@ pub(crate) struct ReducerHandle {
     #[pyo3(get)]
     votes: bool,
     /// The names of the tensors, in the order of the model.
-    #[pyo3(get)]
-    names: Vec<String>,
+    names: Mutex<Vec<String>>,
     /// The remedy that `wait` adds to the error about a gradient with NaN or infinity.
     #[pyo3(get, set)]
     nonfinite_remedy: String,
@@ -113,7 +112,7 @@ impl ReducerHandle {
         let tensors =
             tensors.into_iter().map(|(name, shape, _)| Tensor::new(name, &shape)).collect();
         let tensors = rows_of(tensors, rows)?;
-        let names = tensors.iter().map(|tensor| tensor.name().to_owned()).collect();
+        let names: Vec<_> = tensors.iter().map(|tensor| tensor.name().to_owned()).collect();
         let on_non_finite = if skip { OnNonFinite::Skip } else { OnNonFinite::Refuse };
         let config = ReducerConfig { exchange, policy, tensors, seed, on_non_finite };
         let spec = config.policy.push.to_string();
@@ -130,7 +129,7 @@ impl ReducerHandle {
         Ok(Self {
             background: Background::new(thread, ended),
             groups: Mutex::default(),
-            dtypes,
+            dtypes: Mutex::new(dtypes),
             rank,
             size,
             exchanges,
@@ -138,7 +137,7 @@ impl ReducerHandle {
             deadline,
             stages,
             votes,
-            names,
+            names: Mutex::new(names),
             nonfinite_remedy: String::new(),
         })
     }
@@ -161,9 +160,38 @@ impl ReducerHandle {
         self.background.failed()
     }
 
+    /// The names of the tensors, in the order of the model.
+    #[getter]
+    fn names(&self) -> Vec<String> {
+        lock(&self.names).clone()
+    }
+
+    /// Adds tensors, with their names, shapes and element types, after the averages submitted so
+    /// far. Tensors that the model has are left out.
+    fn add(&self, py: Python<'_>, tensors: Vec<(String, Vec<usize>, String)>) -> PyResult<()> {
+        for (name, shape, element_type) in tensors {
+            let dtype = dtype(&element_type)?;
+            let tensor = Tensor::new(name.clone(), &shape);
+            let is_new = !lock(&self.names).contains(&name);
+            self.background.ask(py, move |reducer| reducer.add(tensor))?;
+            if is_new {
+                lock(&self.names).push(name);
+                let mut dtypes = lock(&self.dtypes);
+                *dtypes = dtypes.iter().copied().chain([dtype]).collect();
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the residual and everything else that is kept for a tensor. Returns whether
+    /// something was kept.
+    fn forget(&self, py: Python<'_>, name: String) -> PyResult<bool> {
+        self.background.ask(py, move |reducer| reducer.forget(&name))
+    }
+
     /// The number of a group of tensors, given in the order of their values.
     fn tensor_group(&self, names: Vec<String>) -> usize {
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut groups = lock(&self.groups);
         let known = groups.iter().position(|group| **group == *names);
         known.unwrap_or_else(|| {
             groups.push(names.into());
@@ -176,8 +204,9 @@ impl ReducerHandle {
     ///
     /// Divides the values by `scale` first, and multiplies their mean by it; values of 16 bits that
     /// `none` sends keep it. `ready()` may return the scale, instead of `scale`;
-    /// NaN says that the step is not finite.
-    #[pyo3(signature = (tensor_group, step, tensor, done = None, *, scale = 1.0, ready = None))]
+    /// NaN says that the step is not finite. Multiplies the means by `factor`.
+    #[pyo3(signature = (tensor_group, step, tensor, done = None, *, scale = 1.0, ready = None, factor = 1.0))]
+    #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
     fn average(
         &self,
         tensor_group: usize,
@@ -186,12 +215,13 @@ impl ReducerHandle {
         done: Option<Py<PyAny>>,
         scale: f32,
         ready: Option<Py<PyAny>>,
+        factor: f32,
     ) -> PyResult<()> {
         let names = self.names_of(tensor_group)?;
         self.background.average(step, tensor.len(), done, move |reducer| {
             // Without values, this rank cannot send the message that the others wait for.
             let given = ask(ready).inspect_err(|_| reducer.abort())?;
-            Job { names, step, tensor, scale: given.unwrap_or(scale) }.run(reducer)
+            Job { names, step, tensor, scale: given.unwrap_or(scale), factor }.run(reducer)
         })
     }
 
@@ -230,7 +260,7 @@ impl ReducerHandle {
     /// The compressor of each tensor's messages at a step, in the order of the model: as `specs`,
     /// but `fp16` or `bf16` for gradients of 16 bits that `none` sends.
     fn message_specs(&self, py: Python<'_>, step: u64) -> PyResult<Vec<String>> {
-        let dtypes = Arc::clone(&self.dtypes);
+        let dtypes = Arc::clone(&lock(&self.dtypes));
         self.background.ask(py, move |reducer| {
             let spec = |(at, &dtype)| reducer.spec_at(at, step).for_elements(dtype).to_string();
             Ok(dtypes.iter().enumerate().map(spec).collect())
@@ -297,14 +327,14 @@ impl ReducerHandle {
     /// For each tensor: its name, its number of elements, its compressor at a step, the expected
     /// bytes for normally distributed values, and the bytes of this rank's last messages.
     fn plan(&self, py: Python<'_>, step: u64) -> PyResult<Vec<Plan>> {
-        let dtypes = Arc::clone(&self.dtypes);
+        let dtypes = Arc::clone(&lock(&self.dtypes));
         self.background.ask(py, move |reducer| plan(reducer, &dtypes, step))
     }
 
     /// The fewest bytes that this rank's messages of a step are expected to take, each counted
     /// once: for normally distributed values, large or small.
     fn fewest_bytes(&self, py: Python<'_>, step: u64) -> PyResult<f64> {
-        let dtypes = Arc::clone(&self.dtypes);
+        let dtypes = Arc::clone(&lock(&self.dtypes));
         self.background.ask(py, move |reducer| fewest_bytes(reducer, &dtypes, step))
     }
 
@@ -401,6 +431,10 @@ impl ReducerHandle {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn kept_for(averages: bool) -> KeptFor {
     if averages { KeptFor::Averages } else { KeptFor::Gradients }
 }
@@ -421,8 +455,7 @@ fn rows_of(tensors: Vec<Tensor>, rows: Option<Vec<(usize, usize)>>) -> PyResult<
 impl ReducerHandle {
     /// The names of the tensors of a group.
     fn names_of(&self, group: usize) -> Result<Arc<[String]>, Failure> {
-        let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        groups
+        lock(&self.groups)
             .get(group)
             .cloned()
             .ok_or_else(|| Failure::config(format!("there is no group {group}")))

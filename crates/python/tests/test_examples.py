@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
+import gradwire.torch  # noqa: F401 - it registers the backend
 from world import PATIENCE, ranks
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "pytorch"
@@ -68,6 +69,16 @@ def test_ddp_on_mnist():
         pytest.skip("no mnist under GRADWIRE_DATA")
     printed, _ = ranks(2, in_this_group, "mnist_ddp.py", "--data", str(folder), "--steps", "150")
     assert float(re.search("accuracy ([0-9.]+)", printed)[1]) > 0.8
+
+
+def test_a_loop_by_hand(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    # ``in_this_group`` leaves the example without a call that would read its configuration.
+    monkeypatch.setenv("GRADWIRE_COMPRESSOR", "eden")
+    printed, _ = ranks(2, in_this_group, "plain_loop.py", "--steps", "60", backend="gradwire")
+    found = re.search(r"accuracy ([0-9.]+), (\d+) bytes", printed)
+    # One matrix of 6144 elements is long enough to be compressed, to a bit each.
+    assert float(found[1]) > 0.9 and int(found[2]) < 60 * 6144 / 8 * 1.1
 
 
 def test_sites_of_sharded_replicas(tmp_path, monkeypatch):

@@ -24,6 +24,12 @@ def defaults(callable_):
     }
 
 
+def test_the_page_of_process_groups_has_every_argument_with_its_default():
+    guide = (Path(__file__).parents[3] / "docs/any-loop.md").read_text()
+    expected = defaults(gradwire.torch.configure)
+    assert documented(guide, "| argument | value | default | |", expected) == expected
+
+
 @pytest.mark.parametrize(
     "callable_, first",
     [

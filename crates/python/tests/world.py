@@ -34,12 +34,12 @@ class RankFailed(AssertionError):
     """A rank raised; the message is its traceback."""
 
 
-def _main(function, rank, size, store, pipe, arguments):
+def _main(function, rank, size, store, pipe, arguments, backend):
     torch.set_num_threads(1)
     if DEVICE.type != "cpu":
         torch.set_default_device(DEVICE)
     try:
-        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+        dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=size)
         # A rank that ends at once would break the connections of one that is still connecting.
         dist.barrier()
         result = ("ok", function(rank, size, *arguments))
@@ -52,7 +52,7 @@ def _main(function, rank, size, store, pipe, arguments):
     os._exit(0)
 
 
-def outcomes(size, function, *arguments, timeout=PATIENCE):
+def outcomes(size, function, *arguments, timeout=PATIENCE, backend="gloo"):
     """The outcome of `function(rank, size, *arguments)` on every rank.
 
     Outcomes are ("ok", result), ("error", type, message, traceback), or ("gone",) for a process
@@ -63,7 +63,7 @@ def outcomes(size, function, *arguments, timeout=PATIENCE):
         pipes, processes = [], []
         for rank in range(size):
             ours, theirs = _FORK.Pipe(duplex=False)
-            process = _FORK.Process(target=_main, args=(function, rank, size, store, theirs, arguments))
+            process = _FORK.Process(target=_main, args=(function, rank, size, store, theirs, arguments, backend))
             process.start()
             theirs.close()
             pipes.append(ours)
@@ -81,9 +81,9 @@ def outcomes(size, function, *arguments, timeout=PATIENCE):
         return results
 
 
-def ranks(size, function, *arguments, timeout=PATIENCE):
+def ranks(size, function, *arguments, timeout=PATIENCE, backend="gloo"):
     """The results of all ranks; raises `RankFailed` if a rank raised."""
-    results = outcomes(size, function, *arguments, timeout=timeout)
+    results = outcomes(size, function, *arguments, timeout=timeout, backend=backend)
     for rank, result in enumerate(results):
         if result[0] != "ok":
             raise RankFailed(f"rank {rank}: {result[-1]}")

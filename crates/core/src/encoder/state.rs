@@ -109,6 +109,14 @@ impl Encoder {
         Ok(())
     }
 
+    /// Forgets the state of one tensor. Returns whether it had any.
+    pub fn forget_tensor(&mut self, name: &str) -> bool {
+        let Some(entry) = self.tensors.get_mut(name) else { return false };
+        let kept = entry.kept.0.iter().any(Option::is_some);
+        *entry = Entry { spec: entry.spec, ..Entry::default() };
+        kept
+    }
+
     /// Forgets the state of all tensors, but not their specs.
     pub fn forget(&mut self) {
         for entry in self.tensors.values_mut() {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use gradwire::{Floats, Input};
+use gradwire::{Floats, Input, Tensor};
 
 use super::packed;
 use crate::codecs::{Codecs, Sender};
@@ -14,6 +14,10 @@ use crate::{ExchangeError, Operation, Phase, Result, StepReport, Transport};
 
 /// Averages groups of tensors over all ranks.
 pub(crate) trait Collective: Send {
+    /// Adds the last tensor of the model, which the codecs have. A collective that cuts tensors
+    /// cuts it by itself.
+    fn add(&mut self, _tensor: &Tensor, _codecs: &mut Codecs) {}
+
     /// The number of values of a group.
     fn values(&self, group: &Group) -> usize {
         group.elements()

@@ -9,6 +9,8 @@
 
 use std::ops::Range;
 
+use gradwire::Tensor;
+
 use super::collective::{Collective, Reduction};
 use super::packed;
 use super::slices::{self, Shards, Slice, slices_of};
@@ -77,6 +79,12 @@ fn pieces_of<'a>(
 }
 
 impl Collective for GatherShards {
+    fn add(&mut self, tensor: &Tensor, codecs: &mut Codecs) {
+        let slices = self.shards.cut_tensor(tensor);
+        codecs.cut_last(slices::names_of(&slices));
+        self.slices.push(slices);
+    }
+
     fn values(&self, group: &Group) -> usize {
         self.shards.values(&group.tensors)
     }

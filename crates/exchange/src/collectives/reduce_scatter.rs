@@ -10,6 +10,8 @@
 
 use std::ops::Range;
 
+use gradwire::Tensor;
+
 use super::collective::{Collective, Reduction};
 use super::scatter::Scatter;
 use super::slices::{self, Shards};
@@ -34,6 +36,10 @@ impl ReduceScatter {
 }
 
 impl Collective for ReduceScatter {
+    fn add(&mut self, tensor: &Tensor, codecs: &mut Codecs) {
+        self.scatter.add(self.shards.cut_tensor(tensor), codecs);
+    }
+
     fn values(&self, group: &Group) -> usize {
         self.shards.values(&group.tensors)
     }

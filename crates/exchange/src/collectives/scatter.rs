@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use super::collective::Reduction;
 use super::packed;
-use super::slices::{GroupSlice, Slice, slices_of};
-use crate::codecs::Sender;
+use super::slices::{self, GroupSlice, Slice, slices_of};
+use crate::codecs::{Codecs, Sender};
 use crate::group::Group;
 use crate::{ExchangeError, Operation, Phase, Result, Transport};
 
@@ -33,6 +33,12 @@ impl Scatter {
             message: Vec::new(),
             means: Vec::new(),
         }
+    }
+
+    /// Adds the slices of the last tensor of the model.
+    pub(super) fn add(&mut self, slices: Vec<Slice>, codecs: &mut Codecs) {
+        codecs.cut_last(slices::names_of(&slices));
+        self.slices.push(slices);
     }
 
     /// The slices of a group's tensors, in order.

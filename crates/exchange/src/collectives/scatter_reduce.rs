@@ -11,6 +11,8 @@
 
 use std::ops::Range;
 
+use gradwire::Tensor;
+
 use super::collective::{Collective, Reduction};
 use super::packed;
 use super::scatter::Scatter;
@@ -29,6 +31,10 @@ pub(crate) struct ScatterReduce {
 }
 
 impl Collective for ScatterReduce {
+    fn add(&mut self, tensor: &Tensor, codecs: &mut Codecs) {
+        self.scatter.add(cut_tensor(tensor, self.gathered.len()), codecs);
+    }
+
     fn reduce(&mut self, step: &mut Reduction<'_>, values: Values<'_>) -> Result<()> {
         let values = values.on_host()?;
         let group = step.group;

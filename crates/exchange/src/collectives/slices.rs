@@ -58,8 +58,12 @@ pub(crate) enum Cut {
 
 /// The names of the slices of each tensor.
 pub(super) fn names(slices: &[Vec<Slice>]) -> Vec<Vec<String>> {
-    let name = |slice: &Slice| slice.tensor.name().to_owned();
-    slices.iter().map(|slices| slices.iter().map(name).collect()).collect()
+    slices.iter().map(|slices| names_of(slices)).collect()
+}
+
+/// The names of the slices of a tensor.
+pub(super) fn names_of(slices: &[Slice]) -> Vec<String> {
+    slices.iter().map(|slice| slice.tensor.name().to_owned()).collect()
 }
 
 /// Cuts a model's elements into `parts` runs of equal length, in order; an empty tensor stays
@@ -119,7 +123,8 @@ impl Shards {
         tensors.iter().map(|tensor| self.cut_tensor(tensor)).collect()
     }
 
-    fn cut_tensor(self, tensor: &Tensor) -> Vec<Slice> {
+    /// The slices of a tensor.
+    pub(super) fn cut_tensor(self, tensor: &Tensor) -> Vec<Slice> {
         let (rows, row) = rows_of(tensor);
         let chunk = rows.div_ceil(self.ranks);
         let slice = |owner: usize| {

@@ -3,6 +3,7 @@
 use gradwire::{Dtype, Tensor};
 
 use super::{OnNonFinite, Reducer};
+use crate::collectives::Cut;
 use crate::error::refuse;
 use crate::group::Group;
 use crate::{Result, control};
@@ -51,6 +52,49 @@ impl Reducer {
         control::agree(&mut *self.transport, &settings)?;
         self.groups.push(group);
         Ok(self.groups.len() - 1)
+    }
+
+    /// Adds a tensor to the model, whose tensors become known one after the other; does nothing if
+    /// the model has it. Ranks compare it when they [form](Self::form) a group with it.
+    ///
+    /// # Errors
+    /// `Config` if the model has a tensor of this name with another shape, if the exchange does not
+    /// take the tensor, or for the reducer of a whole model that is cut at once; nothing has
+    /// changed then.
+    pub fn add(&mut self, tensor: Tensor) -> Result<()> {
+        self.alive()?;
+        if let Some(&known) = self.by_name.get(tensor.name()) {
+            let shape = self.config.tensors[known].shape();
+            if shape == tensor.shape() {
+                return Ok(());
+            }
+            return refuse(format!(
+                "tensor '{}' has the shape {shape:?}, not {:?}; give another tensor another name",
+                tensor.name(),
+                tensor.shape()
+            ));
+        }
+        if self.cut == Cut::WholeModel {
+            return refuse("the tensors of a model that is cut at once cannot change");
+        }
+        self.check_group(std::slice::from_ref(&tensor))?;
+        self.codecs.add(&tensor, self.config.policy.push_of(&tensor));
+        self.collective.add(&tensor, &mut self.codecs);
+        self.by_name.insert(tensor.name().to_owned(), self.config.tensors.len());
+        self.config.tensors.push(tensor);
+        Ok(())
+    }
+
+    /// Forgets the residual and everything else that is kept for a tensor, on this rank. Returns
+    /// whether something was kept.
+    ///
+    /// # Errors
+    /// `Config` for a tensor that the model does not have.
+    pub fn forget(&mut self, name: &str) -> Result<bool> {
+        match self.by_name.get(name) {
+            Some(&index) => Ok(self.codecs.forget(index)),
+            None => refuse(format!("there is no tensor '{name}' in this model")),
+        }
     }
 
     /// Adds a group of tensors, given by their places in the model, without comparing

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod adding;
 mod asynchronous;
 mod backups;
 mod custom;

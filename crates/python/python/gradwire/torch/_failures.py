@@ -229,6 +229,11 @@ class Pending:
             self._count -= 1
             self._idle.notify_all()
 
+    @property
+    def idle(self) -> bool:
+        """Whether none is under way."""
+        return self._count == 0
+
     def wait(self) -> None:
         """Waits until none is under way; Ctrl-C ends the wait."""
         with self._idle:

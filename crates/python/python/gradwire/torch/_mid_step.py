@@ -28,6 +28,10 @@ class Stepping:
         self._trainer = self._stepper = threading.get_ident()
         self._in_step = self._failed = self._is_local = False
 
+    def set_trainer(self, thread: int) -> None:
+        """Sets the thread that trains, if this object was created in a thread of autograd."""
+        self._trainer = thread
+
     @property
     def in_step(self) -> bool:
         """Whether a step is under way, or the last one has failed."""

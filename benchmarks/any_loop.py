@@ -1,0 +1,170 @@
+"""Trains a GPT with a framework whose process group compresses, beside the same without: bytes on
+the link, time of a step, and loss. scripts/links runs it as every rank; rank 0 appends a JSON line
+to --out, and skips a run that the file already has. --table prints the table.
+
+    scripts/links -n 2 -r 100mbit -b 16kb python benchmarks/any_loop.py --framework zero2
+    python benchmarks/any_loop.py --table any-loop.jsonl
+
+Frameworks: zero1, zero2 and zero3 (DeepSpeed, which must be installed), fsdp2, ddp, and hook,
+which is DistributedDataParallel with the hook of gradwire.torch.register. Compressors: none is the
+backend gloo. benchmarks/run-any-loop runs them all.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
+
+import gradwire.torch
+from tasks import MOST_STEPS, TASKS
+
+FRAMEWORKS = ("zero1", "zero2", "zero3", "fsdp2", "ddp", "hook")
+KEY = ("framework", "compressor", "rate", "seed", "steps")
+# The first steps, which are not timed and whose bytes do not count: groups connect.
+WARM = 3
+
+
+def sent():
+    """The bytes that have left this rank's end of the link."""
+    return int(Path("/sys/class/net/wire/statistics/tx_bytes").read_text())
+
+
+def sharded(model):
+    """FSDP2 on all ranks, block by block."""
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+class Wrapped:
+    """Training of a wrapped model."""
+
+    def __init__(self, model, task):
+        self.model, self.optimizer = model, task.optimizer(model)
+
+    def step(self, loss):
+        self.optimizer.zero_grad()
+        loss(self.model).backward()
+        self.optimizer.step()
+
+
+class Zero:
+    """DeepSpeed's ZeRO."""
+
+    def __init__(self, model, stage):
+        import deepspeed
+
+        config = {
+            "train_micro_batch_size_per_gpu": 12,
+            "optimizer": {"type": "AdamW", "params": {"lr": 0.001, "weight_decay": 0.01, "torch_adam": True}},
+            "zero_optimization": {"stage": stage},
+            "zero_allow_untested_optimizer": True,
+            "steps_per_print": 10**9,
+        }
+        self.model, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config, dist_init_required=False)
+
+    def step(self, loss):
+        with gradwire.torch.gradients():
+            self.model.backward(loss(self.model))
+        self.model.step()
+
+
+def training_of(options, task, model):
+    """The training of a model with a framework."""
+    if options.framework.startswith("zero"):
+        return Zero(model, int(options.framework[-1]))
+    if options.framework == "fsdp2":
+        return Wrapped(sharded(model), task)
+    model = DistributedDataParallel(model)
+    if options.framework == "hook" and options.compressor != "none":
+        gradwire.torch.register(model, options.compressor, seed=options.seed)
+    return Wrapped(model, task)
+
+
+def run(options):
+    backend = "gloo" if options.compressor == "none" or options.framework == "hook" else "gradwire"
+    if backend == "gradwire":
+        gradwire.torch.configure(options.compressor, seed=options.seed)
+    dist.init_process_group(backend)
+    task = TASKS["gpt"]()
+    torch.manual_seed(options.seed)
+    model = task.model()
+    training = training_of(options, task, model)
+    times, before = [], 0
+    for number in range(options.steps):
+        if number == WARM:
+            dist.barrier()
+            before = sent()
+        start = time.perf_counter()
+        training.step(lambda trained: task.loss(trained, dist.get_rank(), MOST_STEPS * options.seed + number))
+        times.append(time.perf_counter() - start)
+    dist.barrier()
+    found = (sent() - before) / (options.steps - WARM)
+    training.model.eval()
+    with torch.no_grad():
+        loss = task.test_loss(training.model)
+    own = {key: getattr(options, key) for key in KEY}
+    record = {**own, "step_ms": 1e3 * statistics.median(times[WARM:]), "bytes_per_step": found, "loss": loss}
+    if backend == "gradwire":
+        rows = [row for group in gradwire.torch.describe() for row in group.sites]
+        record["calls"] = [[row.collective, row.elements, row.element_type, row.calls, row.compressor, row.reason] for row in rows]
+    return record
+
+
+def known(options):
+    path = Path(options.out)
+    lines = path.read_text().splitlines() if path.exists() else []
+    own = [getattr(options, key) for key in KEY]
+    return any([json.loads(line)[key] for key in KEY] == own for line in lines)
+
+
+def table(path):
+    """Prints means and standard deviations over seeds."""
+    records = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    print("| framework | compressor | rate | seeds | MB a step and rank | step, ms | test loss | standard deviation |")
+    print("|---|---|---|---:|---:|---:|---:|---:|")
+    for key in dict.fromkeys((one["framework"], one["compressor"], one["rate"]) for one in records):
+        own = [one for one in records if (one["framework"], one["compressor"], one["rate"]) == key]
+        mean = lambda what: statistics.mean(one[what] for one in own)
+        spread = statistics.stdev([one["loss"] for one in own]) if len(own) > 1 else 0.0
+        numbers = f"{mean('bytes_per_step') / 1e6:.2f} | {mean('step_ms'):.0f} | {mean('loss'):.3f} | {spread:.3f}"
+        print(f"| {' | '.join(key)} | {len(own)} | {numbers} |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--framework", choices=FRAMEWORKS, default="fsdp2")
+    parser.add_argument("--compressor", default="eden")
+    parser.add_argument("--rate", default="none", help="of the link, for the record")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--out", default="any-loop.jsonl")
+    parser.add_argument("--table", metavar="FILE", help="print the table of this file")
+    options = parser.parse_args()
+    if options.table:
+        return table(options.table)
+    torch.set_num_threads(1)
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    if known(options):
+        return None
+    record = run(options)
+    if dist.get_rank() == 0:
+        with open(options.out, "a") as file:
+            file.write(json.dumps(record) + "\n")
+    dist.barrier()
+    # DeepSpeed leaves threads behind.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,398 @@
+"""Wrong uses of process groups that compress: each is an error that names the cause, or is passed
+on, and nothing hangs."""
+
+import _thread
+import os
+import threading
+import time
+import warnings
+from contextlib import nullcontext
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import gradwire
+import gradwire.torch
+from world import outcomes, ranks
+
+wrap, gradients = gradwire.torch.wrap, gradwire.torch.gradients
+
+
+def refusal(function):
+    """The error of a call, as text."""
+    try:
+        function()
+    except gradwire.GradwireError as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def summed(group, elements, async_op=False):
+    with gradients():
+        return dist.all_reduce(torch.ones(elements), group=group, async_op=async_op)
+
+
+def misuses(rank, size):
+    # A rank whose call is passed on waits for its group's own timeout.
+    group = lambda: dist.new_group(timeout=timedelta(seconds=8))
+    found = {}
+    first = group()
+    wrapped = wrap(first)
+    found["twice"] = [refusal(lambda: wrap(first)), refusal(lambda: wrap(wrapped))]
+    found["settings"] = refusal(lambda: wrap(group(), "eden" if rank else "int8"))
+    found["raw_below"] = refusal(lambda: wrap(group(), raw_below=100 * (rank + 1)))
+    third = group()
+    if rank == 0:
+        found["alone"] = refusal(lambda: wrap(third, deadline=1.0))
+    dist.barrier()
+    other = wrap(group(), deadline=3.0)
+    found["sizes"] = refusal(lambda: summed(other, 5000 + 1000 * rank))
+    found["afterwards"] = refusal(lambda: summed(other, 5000))
+    ordered = wrap(group(), deadline=3.0)
+    for elements in (5000, 6000):
+        summed(ordered, elements)
+    # Both know both calls.
+    ordered.step()
+    found["order"] = refusal(lambda: summed(ordered, 5000 + 1000 * rank))
+    passing = wrap(group(), deadline=1.0)
+    try:
+        found["passed on"] = refusal(lambda: summed(passing, 5000 if rank == 0 else 10))
+    except RuntimeError as error:
+        found["passed on"] = f"RuntimeError: {error}"
+    threads = wrap(group())
+    with threads._calls._alone("all-reduce"):
+        found["threads"] = refusal(lambda: summed(threads, 5000))
+    sparse = torch.sparse_coo_tensor([[rank]], [1.0], (5000,))
+    with gradients():
+        dist.all_reduce(sparse, group=threads)
+    found["sparse"] = [site.reason for site in threads.describe().sites]
+    work = summed(threads, 5000, async_op=True)
+    dist.destroy_process_group(threads)
+    found["destroyed"] = work.wait()
+    found["ended"] = refusal(lambda: threads.allreduce([torch.ones(5000)]))
+    unused = wrap(group())
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for _ in range(30):
+            dist.all_reduce(torch.ones(5000), group=unused)
+    found["outside"] = [str(one.message) for one in seen if "outside of a backward pass" in str(one.message)]
+    return found
+
+
+def test_misuse_is_refused_or_passed_on():
+    zero, one = ranks(2, misuses)
+    for found in (zero, one):
+        assert all("ConfigError" in text and "compresses already" in text for text in found["twice"]), found
+        assert "compressor differs between ranks" in found["settings"] and "int8" in found["settings"]
+        assert "raw_below differs between ranks: " in found["raw_below"]
+        assert "all-reduce float32[5000] #0" in found["sizes"] and "all-reduce float32[6000] #0" in found["sizes"]
+        assert "Error" in found["afterwards"]
+        assert "all-reduce float32" in found["order"], found["order"]
+        assert "two threads" in found["threads"]
+        assert "it is sparse" in found["sparse"]
+        assert found["destroyed"] is True and "ConfigError: the process group has ended" in found["ended"]
+        assert len(found["outside"]) == 1 and "gradwire.torch.gradients()" in found["outside"][0]
+    assert "DeadlineError: rank 1 did not call gradwire.torch.wrap within 1 s" in zero["alone"]
+    assert "DeadlineError: rank 1 did not call a compressed all-reduce" in zero["passed on"]
+    assert "RuntimeError" in one["passed on"]
+
+
+@pytest.mark.parametrize(
+    "compressor, options, says",
+    [
+        ("powersgd", {}, "without the shapes of their parameters"),
+        ("signsgd", {}, "no sums"),
+        ("eden:ef=ef21", {}, "ef=on"),
+        ("eden:every=4", {}, "remove 'every'"),
+        ("edn", {}, "did you mean 'eden'|unknown compressor"),
+        (object(), {}, "spec string"),
+        ("eden", {"when": "sometimes"}, "'backward' or 'always'"),
+        ("eden", {"exchange": "reduce-scatter"}, "chosen by the call"),
+        ("eden", {"deadline": 0}, "deadline"),
+        ("eden", {"raw_below": -1}, "raw_below"),
+        ("eden", {"threads": 0}, "threads"),
+        ("eden", {"on_nonfinite": "ignore"}, "on_nonfinite"),
+    ],
+)
+def test_arguments_are_refused(compressor, options, says):
+    with pytest.raises(gradwire.ConfigError, match=says):
+        gradwire.torch.configure(compressor, **options)
+
+
+def lost(rank, size, in_ddp):
+    group = wrap(None, "topk:ratio=0.1", deadline=3.0)
+    model = DistributedDataParallel(torch.nn.Linear(100, 100), process_group=group)
+    step = lambda: model(torch.ones(2, 100)).sum().backward() if in_ddp else summed(group, 5000)
+    # DistributedDataParallel sends the order of its buckets after the first step.
+    for _ in range(3):
+        step()
+    if rank == 1:
+        os._exit(0)
+    return refusal(step)
+
+
+@pytest.mark.parametrize("in_ddp", [False, True])
+def test_a_lost_rank_is_named(in_ddp):
+    found, gone = outcomes(2, lost, in_ddp)
+    assert gone == ("gone",)
+    assert "rank 1" in found[1] and ("PeerLostError" in found[1] or "DeadlineError" in found[1]), found
+
+
+def other_backend(rank, size, store):
+    os.environ["GRADWIRE_COMPRESSOR"] = "eden"
+    dist.destroy_process_group()
+    if rank == 1:
+        # It begins without the backend, and gives up.
+        return "plain"
+    gradwire.torch.configure(deadline=1.0)
+    return refusal(lambda: dist.init_process_group("gradwire", init_method=f"file://{store}", rank=rank, world_size=size))
+
+
+def test_a_rank_without_the_backend_is_named(tmp_path):
+    found, _ = ranks(2, other_backend, str(tmp_path / "store"))
+    assert "DeadlineError: rank 1 of the process group did not create it with the backend gradwire within 1 s" in found
+
+
+def residual(group, elements, number):
+    """What is kept for a place."""
+    reducer = group._calls.exchange("all-reduce")._reducer
+    return reducer.array(f"all-reduce float32[{elements}] #{number}", "residual")
+
+
+def changing(rank, size, compressor):
+    """Steps of which some leave out a call."""
+    group = wrap(None, compressor, raw_below=100)
+    kept = {}
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for step, sizes in enumerate([(200, 300, 300), (300, 300), (200, 300, 300), (200, 300), (200, 300)]):
+            with gradients():
+                for at, elements in enumerate(sizes):
+                    dist.all_reduce(torch.arange(1.0, elements + 1) + rank, group=group)
+            group.step()
+            if "ef" in compressor or compressor.startswith("topk"):
+                kept[step] = [residual(group, elements, number) is not None for elements, number in ((200, 0), (300, 0), (300, 1))]
+    return kept, [str(one.message) for one in seen if "dropped" in str(one.message)]
+
+
+def test_residuals_of_calls_that_vanish_are_kept_or_dropped():
+    kept, warned = ranks(2, changing, "topk:ratio=0.01")[0]
+    # The only call of 200 elements keeps its residual without a call. After the step with one call
+    # of 300, the next step drops both, and then has one of its own.
+    assert kept == {0: [True] * 3, 1: [True] * 3, 2: [True] * 3, 3: [True] * 3, 4: [True, True, False]}
+    assert len(warned) == 1 and "all-reduce float32[300] #0" in warned[0]
+    assert ranks(2, changing, "eden")[0] == ({}, [])
+
+
+def experts(rank, size):
+    """A loop whose experts have equal sizes, and of which a step uses one."""
+    group = wrap(None, "topk:ratio=0.1", raw_below=100)
+    parameters = [torch.nn.Parameter(torch.zeros(1000)) for _ in range(2)]
+    optimizer = torch.optim.SGD(parameters, lr=1.0)
+    generator = torch.Generator().manual_seed(rank)
+    sent = [torch.zeros(1000), torch.zeros(1000)]
+    given = [torch.zeros(1000), torch.zeros(1000)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for used in [(0, 1), (0, 1), (1,), (0, 1), (0,), (1, 0)]:
+            optimizer.zero_grad()
+            for at in used:
+                parameters[at].grad = torch.randn(1000, generator=generator)
+                given[at] += parameters[at].grad
+            with gradients():
+                for at in used:
+                    dist.all_reduce(parameters[at].grad, dist.ReduceOp.AVG, group)
+            for at in used:
+                sent[at] += parameters[at].grad
+            optimizer.step()
+    residuals = [torch.frombuffer(bytearray(residual(group, 1000, number)), dtype=torch.float32) for number in range(2)]
+    return given, sent, residuals
+
+
+def test_the_residual_of_a_parameter_never_goes_to_another_one_of_its_size():
+    results = ranks(2, experts)
+    for at in range(2):
+        # What a rank gave was sent, or is kept for the same parameter.
+        given, residual = (sum(result[what][at] for result in results) / 2 for what in (0, 2))
+        assert torch.allclose(given, results[0][1][at] + residual, atol=1e-4)
+
+
+def two_models(rank, size, in_ddp):
+    """Two models of one size, each with its optimizer, which take turns."""
+    group = wrap(None, "topk:ratio=0.1", raw_below=100)
+    models = [torch.nn.Linear(1000, 1, bias=False) for _ in range(2)]
+    forward = [DistributedDataParallel(one, process_group=group) if in_ddp else one for one in models]
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.0) for one in models]
+    given, sent = [torch.zeros(1, 1000) for _ in range(2)], [torch.zeros(1, 1000) for _ in range(2)]
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for step in range(6):
+            at = step % 2
+            x = torch.randn(1, 1000, generator=torch.Generator().manual_seed(10 * step + rank))
+            optimizers[at].zero_grad()
+            forward[at](x).sum().backward()
+            given[at] += x
+            if not in_ddp:
+                with gradients():
+                    dist.all_reduce(models[at].weight.grad, dist.ReduceOp.AVG, group)
+            sent[at] += models[at].weight.grad
+            optimizers[at].step()
+    places = [] if in_ddp else [torch.frombuffer(bytearray(residual(group, 1000, at)), dtype=torch.float32) for at in range(2)]
+    return given, sent, places, [str(one.message) for one in seen if "take turns" in str(one.message)]
+
+
+def test_residuals_of_two_models_stay_apart():
+    results = ranks(2, two_models, False)
+    for at in range(2):
+        given, kept = (sum(result[what][at].view(-1) for result in results) / 2 for what in (0, 2))
+        assert torch.allclose(given, results[0][1][at].view(-1) + kept, atol=1e-4)
+    assert not results[0][3]
+    # The buckets of DistributedDataParallel do not tell whose they are.
+    (warned,) = ranks(2, two_models, True)[0][3]
+    assert "a process group of its own" in warned
+
+
+def not_finite(rank, size):
+    """A step with infinity on one rank, which the optimizer skips, between two others."""
+    group = wrap(None, "topk:ratio=0.1", raw_below=100)
+    parameter = torch.nn.Parameter(torch.zeros(1000))
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    found = []
+    for step in range(3):
+        parameter.grad = torch.arange(1000.0) + rank
+        if step == 1 and rank == 1:
+            parameter.grad[3] = torch.inf
+        with gradients():
+            dist.all_reduce(parameter.grad, group=group)
+        found.append(bool(parameter.grad.isfinite().all()))
+        if found[-1]:
+            optimizer.step()
+    large = torch.full((2000,), 60000.0, dtype=torch.float16)
+    with gradients():
+        dist.all_reduce(large, group=group)
+    return found, bool(large.isfinite().all()), parameter.detach()
+
+
+def in_pieces(rank, size, when):
+    """Steps whose gradients are exchanged in and after the backward pass, or all after it. The
+    second step has infinity in its first gradient on one rank."""
+    group = wrap(dist.new_group(), "topk:ratio=0.1", raw_below=100, when=when)
+    model = torch.nn.Sequential(torch.nn.Linear(30, 40, bias=False), torch.nn.Linear(40, 30, bias=False))
+    first, last = model[0].weight, model[1].weight
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    exchange = lambda one: dist.all_reduce(one.grad, group=group)
+    if when == "backward":
+        last.register_post_accumulate_grad_hook(exchange)
+    found = []
+    for step in range(3):
+        optimizer.zero_grad()
+        loss = model(torch.full((2, 30), torch.inf if step == 1 and rank == 1 else 1.0)).sum()
+        with gradients() if when == "backward" else nullcontext():
+            loss.backward()
+            if step == 1:
+                first.grad = torch.ones(40, 30)
+            if when == "always":
+                exchange(last)
+            exchange(first)
+        found.append([bool(one.grad.isfinite().all()) for one in (last, first)])
+        if all(found[-1]):
+            optimizer.step()
+    return found, group.describe().step
+
+
+def test_a_step_that_is_not_finite_is_skipped_whole():
+    for when in ("backward", "always"):
+        assert ranks(2, in_pieces, when) == [([[True] * 2, [False] * 2, [True] * 2], 3)] * 2, when
+
+
+def in_functions(rank, size):
+    """Sums in the backward pass that are no gradients of parameters."""
+
+    class Statistics(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            dist.all_reduce(statistics, group=group)
+            return gradient
+
+    group, statistics = wrap(None, "topk:ratio=0.1", raw_below=100), torch.arange(1000.0)
+    model = DistributedDataParallel(torch.nn.Linear(100, 100, bias=False), process_group=group)
+    Statistics.apply(model(torch.ones(2, 100))).sum().backward()
+    return statistics, {(site.elements, site.compressed) for site in group.describe().sites if site.collective == "all-reduce"}
+
+
+def test_sums_in_the_backward_pass_of_a_function_stay_exact():
+    for statistics, sites in ranks(2, in_functions):
+        assert torch.equal(statistics, 2 * torch.arange(1000.0)) and sites == {(1000, False), (10000, True)}
+
+
+def saved_after_a_call_of_autograd(rank, size):
+    """All ranks' states, if the first call comes in a thread that Python has not started."""
+    group, done = wrap(None, "topk:ratio=0.1", raw_below=100), threading.Event()
+
+    def call():
+        summed(group, 1000)
+        done.set()
+
+    _thread.start_new_thread(call, ())
+    assert done.wait(60)
+    return sorted(group.state_dict(all_ranks=True)["all-reduce"]["exchange"])
+
+
+def test_the_thread_that_made_a_group_saves_it():
+    assert ranks(2, saved_after_a_call_of_autograd) == [["rank0", "rank1"]] * 2
+
+
+def failing(rank, size):
+    """The future and the work of an average that fails, and a wait that is too short."""
+    group = wrap(dist.new_group(), "eden", deadline=2.0)
+    summed(group, 5000)
+    if rank == 1:
+        time.sleep(4)
+        return None
+    work = summed(group, 5000, async_op=True)
+    early = refusal(lambda: work.wait(timedelta(seconds=0.2)))
+    try:
+        work.get_future().wait()
+        future = "no error"
+    except Exception as error:
+        future = str(error)
+    return early, future, refusal(work.wait), refusal(work.synchronize)
+
+
+def test_failed_averages_have_no_values():
+    early, future, *waits = ranks(2, failing)[0]
+    assert "DeadlineError" in early and "0.2 s" in early
+    assert "all-reduce float32[5000] #1" in future and "failed" in future
+    assert all("DeadlineError" in text and "rank 1" in text for text in waits)
+
+
+def scattered(rank, size):
+    """The input of reduce-scatters: while one is under way, and after one that is skipped."""
+    group = wrap(None, "eden", raw_below=100)
+    values = torch.arange(1000.0) + rank
+    values[0] += torch.inf if rank == 1 else 0.0
+    before, found = values.clone(), []
+    with gradients():
+        works = [dist.reduce_scatter_tensor(torch.empty(500), values, group=group, async_op=True) for _ in range(2)]
+        found.append(torch.equal(values, before))
+    for work in works:
+        work.wait()
+    return [*found, torch.equal(values, before)]
+
+
+def test_reduce_scatter_leaves_its_input():
+    assert ranks(2, scattered) == [[True, True]] * 2
+
+
+def test_values_that_are_not_finite_reach_all_ranks_and_residuals_stay():
+    (found, finite, parameter), (others, _, same) = ranks(2, not_finite)
+    assert found == others == [True, False, True] and torch.equal(parameter, same)
+    # A sum that float16 cannot hold is no number, as without compression.
+    assert not finite
