@@ -92,7 +92,7 @@ STAGES = [
 
 @pytest.mark.parametrize("compressor", ["eden", TOPK])
 def test_zero_trains_compressed(compressor, monkeypatch):
-    pytest.importorskip("deepspeed")
+    pytest.importorskip("deepspeed", reason="needs deepspeed; see the head of this file")
     monkeypatch.setenv("GRADWIRE_COMPRESSOR", compressor)
     (first, compressed), (second, _) = ranks(2, zero, STAGES, backend="gradwire")
     monkeypatch.delenv("GRADWIRE_COMPRESSOR")
@@ -120,7 +120,7 @@ def resumable(rank, size, folder, stage, steps, resume):
 
 @pytest.mark.parametrize("stage", [1, 2])
 def test_the_example_resumes(stage, tmp_path):
-    pytest.importorskip("deepspeed")
+    pytest.importorskip("deepspeed", reason="needs deepspeed; see the head of this file")
     (tmp_path / "whole").mkdir()
     (tmp_path / "parts").mkdir()
     whole, _ = ranks(2, resumable, str(tmp_path / "whole"), stage, 8, False)
@@ -155,7 +155,7 @@ def in_accelerate(rank, size):
 
 
 def test_deepspeed_in_accelerate_trains_compressed(monkeypatch):
-    pytest.importorskip("deepspeed")
+    pytest.importorskip("deepspeed", reason="needs deepspeed; see the head of this file")
     monkeypatch.setenv("GRADWIRE_COMPRESSOR", "eden")
     (losses, weights, rows), (_, other, _) = ranks(2, in_accelerate, backend="gradwire")
     assert torch.equal(weights, other) and rows == ["all-reduce"]
@@ -217,7 +217,7 @@ def on_cpu(rank, size):
 
 @pytest.mark.parametrize("compressor", ["eden", TOPK])
 def test_megatron_trains_compressed(compressor, monkeypatch):
-    pytest.importorskip("megatron.core")
+    pytest.importorskip("megatron.core", reason="needs megatron.core; see the head of this file")
     monkeypatch.setenv("GRADWIRE_COMPRESSOR", compressor)
     (first, compressed), (second, _) = ranks(2, on_cpu, backend="gradwire")
     (plain, none), _ = ranks(2, on_cpu)

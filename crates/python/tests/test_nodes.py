@@ -13,9 +13,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
 import gradwire.torch
-from gradwire.torch import _nodes
-from gradwire.torch._columns import model_of
-from gradwire.torch._options import Options
 from models import build, flat, local, train
 from world import outcomes, ranks
 
@@ -419,37 +416,6 @@ def test_low_rank_methods_get_whole_matrices():
     assert first == second == [("first.weight", 64 * 96), ("second.weight", 96 * 10)]
 
 
-def test_nodes_are_those_of_torchrun_or_of_hosts():
-    def of(hosts, nodes=(None,) * 6, given="auto", **changes):
-        local = {node: nodes.count(node) for node in nodes}
-        facts = [
-            {"given": given, "count": None, "error": "", "host": host, "node": node, "local": None if node is None else local[node], **changes}
-            for host, node in zip(hosts, nodes)
-        ]
-        return _nodes.agreed(facts)
-
-    assert of("aabb")[0] == of("aaaa", (0, 0, 1, 1))[0] == _nodes.Nodes(2, 2)
-    assert of("aabbcc")[0].of_column(1) == [1, 3, 5] and of("aabbcc")[0].of_node(2) == [4, 5]
-    assert of("aaaa") == (None, "all ranks are on one node") and of("abcd") == (None, "every node has one rank")
-    for hosts, nodes, says in [
-        ("aaab", (None,) * 4, "different numbers of ranks"),
-        ("abab", (None,) * 4, "do not follow each other"),
-        ("aabb", (0, 0, 0, 0), "its host is b"),
-        ("aaaa", (0, 1, 0, 1), "do not follow each other"),
-    ]:
-        with pytest.raises(gradwire.ConfigError, match=says):
-            of(hosts, nodes)
-
-
-def test_hosts_that_contradict_the_nodes_are_doubted():
-    facts = lambda hosts, count: [{"given": str(count or "auto"), "count": count, "host": host, "node": None} for host in hosts]
-    two = _nodes.Nodes(2, 2)
-    assert "several hosts (node 0: a, b)" in _nodes.doubt_about(two, facts("abab", 2))
-    assert _nodes.doubt_about(two, facts("aabb", 2)) == _nodes.doubt_about(two, facts("aaaa", 2)) == ""
-    assert "localhost" in _nodes.doubt_about(None, facts(["localhost"] * 4, None))
-    assert _nodes.doubt_about(None, facts("aaaa", None)) == ""
-
-
 def refused(rank, size):
     mesh = torch.distributed.device_mesh.init_device_mesh
     wrong_order = torch.distributed.device_mesh.DeviceMesh("cpu", torch.tensor([[0, 2], [1, 3]]))
@@ -524,24 +490,3 @@ def test_kernels_compress_slices_as_the_host_does():
         for step, means in enumerate(of_rank["int8"][0]):
             assert all(torch.equal(mean, oracle[step][name]) for name, mean in means.items())
         assert "compressed on the GPU" in of_rank["int8"][2]
-
-
-def test_slices_have_the_compressors_of_their_parameters():
-    named = [(name, torch.empty(shape)) for name, shape in SHAPES.items()]
-    options = Options("none until 5 then topk:ratio=0.1", rules=[">=10000 -> int8"], raw_below=300)
-    model = model_of(named, options, 2)
-    # The rule sees the whole parameter, which has more elements than its slices; so does raw_below.
-    assert model.fixed == {"big": "int8", "tiny": "none", "bias": "none"} and model.exchange == "all-gather"
-    cut = model.cut(2)
-    slices = [(name, one) for name, parts in cut.items() for one in parts if one.owner == 1]
-    assert [(one.name, one.shape) for _, one in slices if "[" in one.name] == [("big[6400..12800]", (6400, 1))]
-    owners = {name: parts[0].owner for name, parts in cut.items() if len(parts) == 1}
-    # The largest first, each to the rank with the fewest elements.
-    assert owners == {"small": 0, "bias": 1, "tiny": 1}
-    reducer = model.options_of(options, slices).reducer_alone([(one.name, torch.empty(one.shape)) for _, one in slices])
-    assert [reducer.specs(step) for step in (0, 9)] == [["int8", "none", "none"]] * 2
-    reducer.close()
-    # Three nodes exchange the eight bits of int8 by all-gather, four by scatter-reduce.
-    assert [model_of(named, Options("int8"), nodes).exchange for nodes in (3, 4)] == ["all-gather", "scatter-reduce"]
-    whole = model_of(named, Options("powersgd", rules={"bias": "int8"}), 2)
-    assert whole.whole == {"big", "small"} and len(whole.cut(2)["big"]) == 1
