@@ -169,7 +169,7 @@ def test_arguments_that_cannot_work_are_refused():
     expected += ["sync_until=-1 is out of range", "fragments='x' is not an integer; give one", "fragments=0 is impossible"]
     expected += ["fragment_sync_delay=1.5 is not an integer; give one", "fragment_sync_delay=-1 is out of range", "give 0 to 5"]
     expected += ["fragment_update_alpha='x' is out of range; give a number", "fragment_sync_delay is 0", "min_workers=1.5 is not an integer"]
-    expected += ["use a spec string"]
+    expected += ["a spec string or an object with compress"]
     expected += ["raw_names is a string"]
     assert len(messages) == len(expected)
     for message, says in zip(messages, expected):
