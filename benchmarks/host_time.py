@@ -6,8 +6,8 @@ Collectives are those of PyTorch's fake process group, which send nothing. PyTor
 on a small bucket on the CPU. So the times leave out the driver's part of launches, and streams and
 events.
 
-The time of a step is what a step takes beside its buckets. With --ordinary, Triton does all
-launches.
+The time of a step is the host's time at the end of a step, without the time of the buckets. With
+--ordinary, Triton makes every launch.
 """
 
 import argparse

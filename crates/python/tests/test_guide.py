@@ -53,8 +53,7 @@ def test_troubleshooting_quotes_errors_as_the_source_has_them():
     root = Path(__file__).parents[3]
     python = "".join(path.read_text() for path in sorted((root / "crates/python/python").rglob("*.py")))
     rust = "".join(path.read_text() for crate in ("core", "exchange") for path in sorted((root / f"crates/{crate}/src").rglob("*.rs")))
-    # Literals that continue on the next line, and placeholders, which the page writes as an
-    # ellipsis.
+    # A literal may continue on the next line. The page writes an ellipsis for an inserted value.
     source = re.sub(r'"\n\s*f?"', "", python) + re.sub(r"\\\n\s*", "", rust)
     page = (root / "docs/troubleshooting.md").read_text()
     quoted = re.findall(r"```text\n(.*?)\n```", page, re.DOTALL)
