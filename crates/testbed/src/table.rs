@@ -47,6 +47,11 @@ impl Table {
         Self { numbers: false, ..self }
     }
 
+    /// Whether all columns but the first are numbers.
+    pub(crate) fn has_numbers(&self) -> bool {
+        self.numbers
+    }
+
     /// Adds a row.
     ///
     /// # Panics

@@ -34,7 +34,7 @@ pub enum Judgement {
 
 impl Judgement {
     /// In words, as a verb.
-    fn verb(self) -> &'static str {
+    pub(crate) fn verb(self) -> &'static str {
         match self {
             Self::Keeps => "keeps",
             Self::Loses => "loses",

@@ -1,6 +1,7 @@
 //! The definition of a study, and the input of its page.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use gradwire_exchange::Exchange;
 use gradwire_models::optim::OptimizerKind;
@@ -225,14 +226,14 @@ pub struct Report {
 }
 
 /// Figures with the names of their files.
-pub(super) type Charts = Vec<(String, Box<dyn Figure>)>;
+pub(super) type Charts = Vec<(String, Rc<dyn Figure>)>;
 
 /// A figure with the name of its file.
 pub(super) fn chart(
     name: impl Into<String>,
     figure: impl Figure + 'static,
-) -> (String, Box<dyn Figure>) {
-    (name.into(), Box::new(figure))
+) -> (String, Rc<dyn Figure>) {
+    (name.into(), Rc::new(figure))
 }
 
 /// The default experiment with a parameter server. A study names any other exchange.

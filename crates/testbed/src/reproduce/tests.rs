@@ -142,6 +142,8 @@ fn each_study_writes_a_page_with_its_charts() {
                    these runs, even if a default has changed since.\n\nRuns by gradwire 0.0.0.\n";
         assert!(readme.ends_with(&format!("```\n\n{end}")), "{id}");
         assert!(files[1].1.contains("<p>Runs by gradwire 0.0.0.</p>"), "{id}");
+        let page = &files[1].1;
+        assert!(page.matches("<figure>").count() >= charts && page.contains("How to cite"), "{id}");
         assert!(files.iter().skip(2).all(|(name, _)| readme.contains(name.as_str())), "{id}");
     }
 }

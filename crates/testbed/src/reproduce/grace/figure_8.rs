@@ -34,6 +34,7 @@ pub(crate) const FIGURE_8: Study = Study {
             charts: vec![chart("scaling.svg", by_workers(&all, link))],
             setup: BENCHMARKS[results.row].setup(runs, true, None),
             notes: vec![scaling::NOTE.to_owned()],
+            summary: None,
         };
         Ok(findings.report(results))
     },
