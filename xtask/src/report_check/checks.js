@@ -66,6 +66,7 @@
     if (matchMedia("print").matches && size < 10.6) found.push(`${name(element)} has ${(0.75 * size).toFixed(1)} pt`);
     // Cells of a heat map have a ground of their own.
     const cell = inChart && element.previousElementSibling?.localName === "rect"
+      && !element.previousElementSibling.hasAttribute("fill-opacity")
       && element.previousElementSibling.getAttribute("fill");
     const hex = cell && [1, 3, 5].map((at) => parseInt(cell.slice(at, at + 2), 16));
     const [a, b] = [light(rgb(inChart ? style.fill : style.color)), light(hex || ground(element))];

@@ -149,7 +149,7 @@ impl Figure for Chart {
     }
 
     fn draw(&self, width: f64) -> Drawing {
-        let most = if width < WIDE { 15 } else { 30 };
+        let most = if width < WIDE { 14 } else { 30 };
         let mut lines: Vec<Line<'_>> =
             self.series.iter().map(|series| self.line(series, most)).collect();
         let named = |line: &&Line<'_>| !line.name.is_empty();
@@ -186,7 +186,7 @@ impl Chart {
     }
 
     fn draw_line(&self, frame: &Frame<'_>, line: &Line<'_>) -> Markup {
-        let Line { series, points, name, top } = line;
+        let Line { series, points, name, .. } = line;
         let style = Style(series.colour);
         let at = |point: &Point| (frame.x(point.x), frame.y(point.y));
         let places: Vec<String> = points
@@ -195,7 +195,6 @@ impl Chart {
             .map(|(x, y)| format!("{},{}", pixels(x), pixels(y)))
             .collect();
         let values: Vec<String> = points.iter().map(|point| self.value(point)).collect();
-        let middle = top + LINE * name.len() as f64 / 2.0;
         html! {
             g class="series" data-name=(self.name(series)) data-values=(values.join("|"))
                 stroke=(style.colour()) fill=(style.colour()) {
@@ -204,15 +203,31 @@ impl Chart {
                     stroke-dasharray=[style.dashes(series.dashed)] {}
                 path class="bars" d=(self.bars(frame, points)) fill="none" {}
                 path class="markers" d=(markers(style, points, at)) stroke="none" {}
-                @if let (Some(last), false) = (points.last(), name.is_empty()) {
-                    @let (x, y) = at(last);
-                    path class="leader" fill="none" stroke-opacity="0.7" d=(format!(
-                        "M{} {}L{} {}", pixels(x + 3.0), pixels(y),
-                        pixels(frame.right + LEADER - 3.0), pixels(middle)
-                    )) {}
-                    g stroke="none" { (lines(frame.right + LEADER, top + 11.0, "start", name)) }
-                }
+                @if !name.is_empty() { (self.draw_name(frame, line)) }
             }
+        }
+    }
+
+    /// The name of a line beside the plot, after a piece of the line, to which the line is led.
+    fn draw_name(&self, frame: &Frame<'_>, line: &Line<'_>) -> Markup {
+        let Line { series, points, name, top } = line;
+        let style = Style(series.colour);
+        let middle = top + LINE * name.len() as f64 / 2.0 - 1.0;
+        let (end, start) = (frame.right + LEADER - 5.0, frame.right + LEADER - 5.0 - PIECE);
+        let near = frame.right - NEAR * (frame.right - frame.left);
+        let last = points.last().map(|point| (frame.x(point.x), frame.y(point.y)));
+        let leader = last.filter(|(x, _)| *x >= near).map(|(x, y)| {
+            let [x, y, start, middle] = [x + 2.0, y, start, middle].map(pixels);
+            format!("M{x} {y}L{start} {middle}")
+        });
+        html! {
+            @if let Some(leader) = leader {
+                path class="leader" d=(leader) fill="none" stroke-opacity="0.5" {}
+            }
+            path d=(format!("M{} {}H{}", pixels(start), pixels(middle), pixels(end))) fill="none"
+                stroke-width="2" stroke-dasharray=[style.dashes(false)] {}
+            path d=(style.marker((start + end) / 2.0, middle)) stroke="none" {}
+            g stroke="none" { (lines(frame.right + LEADER, top + 11.0, "start", name)) }
         }
     }
 
@@ -237,8 +252,12 @@ impl Chart {
     }
 }
 
-/// Pixels from the plot to the names of its lines.
-const LEADER: f64 = 16.0;
+/// Pixels from the plot to the names of its lines; a piece of the line stands before its name.
+const LEADER: f64 = 28.0;
+const PIECE: f64 = 20.0;
+
+/// A line that ends within this part of the plot's width from its right edge is led to its name.
+const NEAR: f64 = 0.12;
 
 impl Line<'_> {
     fn height(&self) -> f64 {
@@ -308,7 +327,8 @@ mod tests {
     fn other_scales_are_linear_unless_all_are() {
         let chart = chart();
         let other = chart.rescaled().unwrap().svg(NARROW).into_string();
-        assert!(other.contains(">5</text>") && !chart.svg(NARROW).into_string().contains(">5</"));
+        let log = chart.svg(NARROW).into_string();
+        assert!(log.contains(">2</text>") && !other.contains(">2</text>"), "{other} {log}");
         let linear = Chart { x: ("steps".to_owned(), Scale::Linear), ..chart };
         // A value of 0 has no logarithm.
         assert!(linear.rescaled().is_none());

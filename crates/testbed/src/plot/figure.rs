@@ -13,7 +13,7 @@ pub const NARROW: f64 = 340.0;
 pub const WIDE: f64 = 700.0;
 
 /// The size of text, in pixels.
-pub(super) const TEXT: f64 = 12.5;
+pub(super) const TEXT: f64 = 13.0;
 
 /// A drawing of some size in pixels.
 #[derive(Debug, Clone)]

@@ -2,9 +2,10 @@
 
 use gradwire::printable;
 
-/// The height of a line of text and the mean width of a character, in pixels.
+/// The height of a line of text and the mean width of a character, in pixels: that of wide fonts,
+/// because a page cannot know which one it has.
 pub(super) const LINE: f64 = 14.0;
-pub(super) const CHARACTER: f64 = 6.8;
+pub(super) const CHARACTER: f64 = 7.8;
 
 /// A name in one or two lines of at most `most` characters, broken after `:`, `,` or a space if
 /// possible. The middle of a longer name is left out: its end often tells it from others.
@@ -14,7 +15,7 @@ pub(super) fn wrapped(name: &str, most: usize) -> Vec<String> {
         return vec![characters.into_iter().collect()];
     }
     let breaks = |at: &usize| matches!(characters[at - 1], ':' | ',' | ' ' | '/');
-    let first = (1..=most).rev().find(breaks).filter(|at| *at * 3 > most).unwrap_or(most);
+    let first = (1..=most).rev().find(breaks).filter(|at| *at * 2 > most).unwrap_or(most);
     let (first, rest) = characters.split_at(first);
     let second = match rest.len() <= most {
         true => rest.to_vec(),
@@ -26,7 +27,9 @@ pub(super) fn wrapped(name: &str, most: usize) -> Vec<String> {
 
 /// The width of the widest line, in pixels, roughly.
 pub(super) fn width(lines: &[String]) -> f64 {
-    CHARACTER * lines.iter().map(|line| line.chars().count()).max().unwrap_or(0) as f64
+    // Dots are as wide as two characters.
+    let count = |line: &String| line.chars().count() + line.matches('…').count();
+    CHARACTER * lines.iter().map(count).max().unwrap_or(0) as f64
 }
 
 /// A name beside a chart.

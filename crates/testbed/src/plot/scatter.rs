@@ -5,9 +5,9 @@ use maud::{Markup, html};
 
 use super::axis::{Axis, Scale};
 use super::chart::Point;
-use super::figure::{Drawing, Figure, lines, pixels, text};
+use super::figure::{Drawing, Figure, WIDE, lines, pixels, text};
 use super::frame::{Axes, Frame};
-use super::labels::{CHARACTER, LINE};
+use super::labels::{CHARACTER, LINE, wrapped};
 use super::places::{Rectangle, place};
 use super::style::Style;
 use super::unit::Unit;
@@ -151,7 +151,7 @@ impl Scatter {
 
     /// The names, those on the front first, where they hide least.
     fn names(&self, frame: &Frame<'_>) -> Markup {
-        let mut taken: Vec<Rectangle> = Vec::new();
+        let mut taken = self.front_lines(frame);
         for mark in &self.marks {
             let (x, y) = (frame.x(mark.point.x), frame.y(mark.point.y));
             let [low, high] = [mark.point.low, mark.point.high].map(|end| frame.y_within(end));
@@ -164,12 +164,13 @@ impl Scatter {
             top: frame.top,
             bottom: frame.bottom - 2.0,
         };
+        let most = if frame.right < WIDE / 2.0 { 16 } else { 30 };
         let mut order: Vec<&Mark> = self.marks.iter().collect();
         order.sort_by_key(|mark| !mark.on_front);
         html! {
             @for mark in order {
                 @let at = (frame.x(mark.point.x), frame.y(mark.point.y));
-                @let name = super::labels::wrapped(&mark.name, 30);
+                @let name = wrapped(&mark.name, most);
                 @let place = place(at, &name, within, &mut taken);
                 g class="series" data-name=(mark.name)
                     font-weight=[mark.on_front.then_some("600")] {
@@ -177,6 +178,21 @@ impl Scatter {
                 }
             }
         }
+    }
+
+    /// The lines of the front, as narrow rectangles.
+    fn front_lines(&self, frame: &Frame<'_>) -> Vec<Rectangle> {
+        let at = |mark: &Mark| (frame.x(mark.point.x), frame.y(mark.point.y));
+        let places: Vec<(f64, f64)> = self.front().into_iter().map(at).collect();
+        let step = |pair: &[(f64, f64)]| {
+            let [(x, y), (right, next)] = [pair[0], pair[1]];
+            let (top, bottom) = (y.min(next), y.max(next));
+            [
+                Rectangle { left: x, right, top: y - 2.0, bottom: y + 2.0 },
+                Rectangle { left: right - 2.0, right: right + 2.0, top, bottom },
+            ]
+        };
+        places.windows(2).flat_map(step).collect()
     }
 
     /// The rows of the legend, drawn at the origin.
@@ -191,7 +207,7 @@ impl Scatter {
             html! {
                 path d="M0 7H22" stroke="currentColor" stroke-width="1.5" stroke-dasharray="5 4"
                     stroke-opacity="0.7" {}
-                (text(30.0, 11.5, "start", "front (bold): none other is better and cheaper"))
+                (text(30.0, 11.5, "start", "front (bold): no other is better and lower"))
             }
         });
         band.into_iter().chain(front).collect()

@@ -19,7 +19,7 @@ pub(crate) struct Report {
     pub(crate) sections: Vec<Section>,
 }
 
-/// The result of a report: a sentence, the choice for each link, and a chart.
+/// The result of a report: a sentence, a chart, and the choice for each link.
 pub(crate) struct Answer {
     /// The result in a sentence.
     pub(crate) headline: String,

@@ -45,7 +45,7 @@ pub(crate) fn caption(summary: &Summary) -> String {
     let left_out = match left_out.is_empty() {
         true => String::new(),
         false => {
-            format!(" Not shown, because it is much further from none: {}.", left_out.join(", "))
+            format!(" Much further from none, and not shown: {}.", left_out.join(", "))
         }
     };
     format!("Means over {seeds}. {bars}{what}. Bytes and quality are measured.{left_out}")
@@ -174,7 +174,11 @@ mod tests {
         assert!((chart.marks[3].point.y + 0.4).abs() < 1e-9 && chart.marks[3].point.x == 100.0);
         let band = chart.band.unwrap();
         assert_eq!((band.low, band.high, &*band.name), (-0.5, 0.0, "limit: 0.5 points less"));
-        assert!(caption(&summary).contains("further from none: sbc."), "{}", caption(&summary));
+        assert!(
+            caption(&summary).contains("from none, and not shown: sbc."),
+            "{}",
+            caption(&summary)
+        );
         assert_eq!(by_time(&summary).len(), summary.links.len());
         // If most are far, all are shown.
         let wrecks = synthetic::summary(&[run("none", 0.9, 1.0), run("sbc", 0.2, 1.0)]);

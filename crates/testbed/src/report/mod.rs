@@ -43,7 +43,7 @@ pub fn html(
     sections.push(cite(&origin, &about(runs), runs));
     Ok(page(&Report {
         title: format!("{} on {}", runs[0].model, runs[0].data),
-        lead: vec![lead(&summary, runs)],
+        lead: vec![lead(&summary, runs), origin.sentence()],
         warnings: warnings(outcome),
         answer: Some(answer(&summary)),
         sections,

@@ -31,6 +31,11 @@ impl Origin {
         }
     }
 
+    /// When and by what the report was made, in a sentence.
+    pub(crate) fn sentence(&self) -> String {
+        format!("Report of {} by gradwire {VERSION}.", self.date)
+    }
+
     /// Facts about the report.
     pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
         let system = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);

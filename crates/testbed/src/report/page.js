@@ -166,7 +166,7 @@
     all(table, "thead th").forEach((other) => other.removeAttribute("aria-sort"));
     head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
     const body = table.tBodies[0];
-    const text = (row) => row.cells[column].textContent;
+    const text = (row) => row.cells[column].textContent.replaceAll("\u00a0", " ");
     const rows = [...body.rows].sort((a, b) => sign * compare(text(a), text(b)));
     body.append(...rows);
   };
@@ -180,7 +180,7 @@
   };
 
   // Tables: copy as text.
-  const cells = (table) => [...table.rows].map((row) => [...row.cells].map((cell) => cell.textContent));
+  const cells = (table) => [...table.rows].map((row) => [...row.cells].map((cell) => cell.textContent.replaceAll("\u00a0", " ")));
   // A spreadsheet takes text that begins with one of these characters for a formula.
   const inert = (text) => (/^[=+\-@\t\r]/.test(text) && Number.isNaN(number(text)) ? `'${text}` : text);
   const csv = (rows) => rows.map((row) => row

@@ -73,9 +73,9 @@ fn result(answer: &Answer) -> Markup {
         section.answer aria-labelledby="result" {
             h2 #result { "Result" }
             p.headline { (headline) }
+            @if let Some(chart) = chart { (large(chart)) }
             @if !choices.is_empty() { (table("The choice for each link", choices)) }
             @if !notes.is_empty() { (block_of_notes(notes)) }
-            @if let Some(chart) = chart { (large(chart)) }
         }
     }
 }

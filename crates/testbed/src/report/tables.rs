@@ -44,15 +44,38 @@ fn heading(text: &str, scope: &str) -> Markup {
     }
 }
 
-/// Text that may be broken where the parameters of a compressor begin.
+/// Text that may be broken where the parameters of a compressor begin, but not before a unit.
 fn breakable(text: &str) -> Markup {
-    let mut parts = text.split_inclusive([':', ',', '/']).peekable();
+    let whole = with_units(text);
+    let mut parts = whole.split_inclusive([':', ',', '/']).peekable();
     html! {
         @while let Some(part) = parts.next() {
             (part)
             @if parts.peek().is_some() { wbr; }
         }
     }
+}
+
+/// Text with no-break spaces between numbers and units, which are at most three letters long, and
+/// after signs.
+fn with_units(text: &str) -> String {
+    let words: Vec<&str> = text.split(' ').collect();
+    let is_unit = |word: &str| {
+        let letters = word.trim_end_matches([',', ')']);
+        letters == "%" || letters.len() <= 4 && letters.ends_with(['s', 'B'])
+    };
+    let mut joined = String::new();
+    for (at, word) in words.iter().enumerate() {
+        let before = at.checked_sub(1).map_or("", |before| words[before]);
+        let after_number = before.ends_with(|end: char| end.is_ascii_digit());
+        match at {
+            0 => {}
+            _ if after_number && is_unit(word) || before == "±" => joined.push('\u{a0}'),
+            _ => joined.push(' '),
+        }
+        joined += word;
+    }
+    joined
 }
 
 /// The style of cards, for each class of tables.
@@ -81,6 +104,19 @@ mod tests {
             "class=\"table few\"",
         ] {
             assert!(html.contains(part), "{part} in {html}");
+        }
+    }
+
+    #[test]
+    fn numbers_keep_their_units() {
+        for (text, expected) in [
+            ("42.7 MB", "42.7_MB"),
+            ("642 µs", "642_µs"),
+            ("10.7 s (1.00×)", "10.7_s (1.00×)"),
+            ("52.23 ± 2.71 % [50.15–55.30]", "52.23 ±_2.71_% [50.15–55.30]"),
+            ("3 seeds and none", "3 seeds and none"),
+        ] {
+            assert_eq!(with_units(text).replace('\u{a0}', "_"), expected);
         }
     }
 

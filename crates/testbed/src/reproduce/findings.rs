@@ -76,9 +76,11 @@ impl Findings {
             [] => Vec::new(),
             failed => vec![Block::Text(FAILED.to_owned()), Block::List(failed.to_vec())],
         };
+        let citation = (!study.citation.is_empty()).then(|| format!("{}.", study.citation));
+        let citation = citation.into_iter();
         report::page(&report::Report {
             title: format!("{}: {}", study.id, study.summary),
-            lead: vec![format!("{}.", study.citation)],
+            lead: citation.chain([origin.sentence()]).collect(),
             warnings,
             answer: self.summary.as_ref().map(report::answer),
             sections: self.sections(results, &origin),

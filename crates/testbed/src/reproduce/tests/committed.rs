@@ -149,6 +149,22 @@ impl Repeated {
         files.into_iter().filter(|(name, _)| name.ends_with(".svg")).collect()
     }
 
+    fn all_files(&self) -> Vec<(String, String)> {
+        let experiment = Experiment::read(&self.folder.join("experiment.toml")).unwrap();
+        let runs = self.runs(&experiment);
+        let results = Results {
+            study: self.study,
+            row: self.row,
+            experiment: &experiment,
+            runs: &runs,
+            failed: &[],
+            out: &self.folder,
+            command: "gradwire reproduce x",
+            notes: "",
+        };
+        results.report(&Nobody).unwrap().files
+    }
+
     /// Whether the study makes this run from an experiment.
     fn makes(&self, experiment: &Experiment, run: &RunRecord) -> bool {
         let workers = if self.under_mpi { Some(run.workers) } else { self.workers };
@@ -210,4 +226,34 @@ fn committed_charts_are_drawn_by_this_code() {
         }
     }
     assert!(drawn >= 5, "{drawn}");
+}
+
+#[test]
+fn zz_sample() {
+    use crate::runner::Outcome;
+    let Some(_) = std::env::var_os("GRADWIRE_SAMPLE") else { return };
+    for (folder, to) in [("/tmp/r71/s1", "s1"), ("/tmp/cmp/gradwire-report", "s2")] {
+        let folder = Path::new(folder);
+        let runs = results::read(&folder.join("runs.jsonl")).unwrap();
+        let Ok(experiment) = Experiment::read(&folder.join("experiment.toml")) else { continue };
+        let outcome = Outcome { runs, ..Outcome::default() };
+        let html =
+            crate::report::html(&experiment, &outcome, "gradwire compare --model mlp").unwrap();
+        std::fs::write(format!("/tmp/r71/{to}.html"), html).unwrap();
+    }
+    for name in [
+        "grace-fig6/resnet20",
+        "sbc-fig3/mnist-lenet5",
+        "entropy-bits-fig5/mnist",
+        "grace-fig8/lstm",
+        "transformer-frontier",
+        "3lc-table1/mnist-lenet5",
+    ] {
+        let repeated = Repeated::of(&committed().join(name).join("README.md")).unwrap();
+        let to = Path::new("/tmp/r71/out").join(name);
+        std::fs::create_dir_all(&to).unwrap();
+        for (file, text) in repeated.all_files() {
+            std::fs::write(to.join(file), text).unwrap();
+        }
+    }
 }
