@@ -8,7 +8,7 @@ use super::chart::Point;
 use super::figure::{Drawing, Figure, WIDE, lines, pixels, text};
 use super::frame::{Axes, Frame};
 use super::labels::{CHARACTER, LINE, wrapped};
-use super::places::{Rectangle, place};
+use super::places::{Places, Rectangle};
 use super::style::Style;
 use super::unit::Unit;
 
@@ -149,14 +149,39 @@ impl Scatter {
         }
     }
 
-    /// The names, those on the front first, where they hide least.
+    /// The names, those on the front first, where they hide least. Other names are left out if they
+    /// would hide one.
     fn names(&self, frame: &Frame<'_>) -> Markup {
+        let at = |mark: &Mark| (frame.x(mark.point.x), frame.y(mark.point.y));
+        let mut places = self.places(frame);
+        let most = if frame.right < WIDE / 2.0 { 16 } else { 30 };
+        let mut order: Vec<&Mark> = self.marks.iter().collect();
+        order.sort_by_key(|mark| !mark.on_front);
+        html! {
+            @for mark in order {
+                @let name = wrapped(&mark.name, most);
+                @let place = match mark.on_front {
+                    true => Some(places.place_anyway(at(mark), &name)),
+                    false => places.place(at(mark), &name),
+                };
+                @if let Some(place) = place {
+                    g class="series" data-name=(mark.name)
+                        font-weight=[mark.on_front.then_some("600")] {
+                        (lines(place.left, place.top + 11.0, "start", &name))
+                    }
+                }
+            }
+        }
+    }
+
+    /// The places for names, beside the markers, intervals and lines.
+    fn places(&self, frame: &Frame<'_>) -> Places {
         let mut taken = self.front_lines(frame);
-        for mark in &self.marks {
-            let (x, y) = (frame.x(mark.point.x), frame.y(mark.point.y));
-            let [low, high] = [mark.point.low, mark.point.high].map(|end| frame.y_within(end));
+        for Mark { point, .. } in &self.marks {
+            let (x, y) = (frame.x(point.x), frame.y(point.y));
+            let [top, bottom] = [point.high, point.low].map(|end| frame.y_within(end));
             taken.push(Rectangle::around(x, y, 5.0, 5.0));
-            taken.push(Rectangle { left: x - 2.0, right: x + 2.0, top: high, bottom: low });
+            taken.push(Rectangle { left: x - 2.0, right: x + 2.0, top, bottom });
         }
         let within = Rectangle {
             left: frame.left + 2.0,
@@ -164,20 +189,7 @@ impl Scatter {
             top: frame.top,
             bottom: frame.bottom - 2.0,
         };
-        let most = if frame.right < WIDE / 2.0 { 16 } else { 30 };
-        let mut order: Vec<&Mark> = self.marks.iter().collect();
-        order.sort_by_key(|mark| !mark.on_front);
-        html! {
-            @for mark in order {
-                @let at = (frame.x(mark.point.x), frame.y(mark.point.y));
-                @let name = wrapped(&mark.name, most);
-                @let place = place(at, &name, within, &mut taken);
-                g class="series" data-name=(mark.name)
-                    font-weight=[mark.on_front.then_some("600")] {
-                    (lines(place.left, place.top + 11.0, "start", &name))
-                }
-            }
-        }
+        Places { within, taken, names: Vec::new() }
     }
 
     /// The lines of the front, as narrow rectangles.
