@@ -93,12 +93,26 @@ impl<'a> Frame<'a> {
             @for (value, label) in &self.y_ticks {
                 (text(self.left - 6.0, self.y(*value) + 4.5, "end", label))
             }
-            @for (value, label) in &self.x_ticks {
-                (text(self.x(*value), self.bottom + LINE + 3.0, "middle", label))
+            @for (x, label) in self.x_texts() {
+                (text(x, self.bottom + LINE + 3.0, "middle", label))
             }
             (text(2.0, 12.0, "start", self.axes.y_label))
             (text((self.left + self.right) / 2.0, self.bottom + 2.0 * LINE + 5.0, "middle", self.axes.x_label))
         }
+    }
+
+    /// The texts of the tick marks on the horizontal axis that do not touch the one before.
+    fn x_texts(&self) -> Vec<(f64, &str)> {
+        let mut end = f64::NEG_INFINITY;
+        let mut texts = Vec::new();
+        for (value, label) in &self.x_ticks {
+            let (x, half) = (self.x(*value), CHARACTER * label.chars().count() as f64 / 2.0);
+            if x - half > end {
+                end = x + half + 2.0;
+                texts.push((x, label.as_str()));
+            }
+        }
+        texts
     }
 
     /// The two axes.

@@ -6,7 +6,7 @@ use gradwire_train::RunRecord;
 
 use super::Nobody;
 use crate::experiment::Experiment;
-use crate::reproduce::{Results, STUDIES, Study};
+use crate::reproduce::{Results, STUDIES, Study, find};
 use crate::results;
 use crate::runner::differences;
 
@@ -131,38 +131,10 @@ impl Repeated {
         runs
     }
 
-    /// The names and contents of the charts that the study makes from its folder.
+    /// The charts that the study makes from its folder.
     fn charts(&self) -> Vec<(String, String)> {
         let experiment = Experiment::read(&self.folder.join("experiment.toml")).unwrap();
-        let runs = self.runs(&experiment);
-        let results = Results {
-            study: self.study,
-            row: self.row,
-            experiment: &experiment,
-            runs: &runs,
-            failed: &[],
-            out: &self.folder,
-            command: "",
-            notes: "",
-        };
-        let files = results.report(&Nobody).unwrap().files;
-        files.into_iter().filter(|(name, _)| name.ends_with(".svg")).collect()
-    }
-
-    fn all_files(&self) -> Vec<(String, String)> {
-        let experiment = Experiment::read(&self.folder.join("experiment.toml")).unwrap();
-        let runs = self.runs(&experiment);
-        let results = Results {
-            study: self.study,
-            row: self.row,
-            experiment: &experiment,
-            runs: &runs,
-            failed: &[],
-            out: &self.folder,
-            command: "gradwire reproduce x",
-            notes: "",
-        };
-        results.report(&Nobody).unwrap().files
+        charts(self.study, self.row, &experiment, &self.runs(&experiment))
     }
 
     /// Whether the study makes this run from an experiment.
@@ -177,6 +149,19 @@ impl Repeated {
                 && differences(&variant.settings(), &run.settings).next().is_none()
         })
     }
+}
+
+/// The names and contents of the charts of a study's page.
+fn charts(
+    study: &Study,
+    row: usize,
+    experiment: &Experiment,
+    runs: &[RunRecord],
+) -> Vec<(String, String)> {
+    let (out, command, notes) = (Path::new(""), "", "");
+    let results = Results { study, row, experiment, runs, failed: &[], out, command, notes };
+    let files = results.report(&Nobody).unwrap().files;
+    files.into_iter().filter(|(name, _)| name.ends_with(".svg")).collect()
 }
 
 #[test]
@@ -208,6 +193,13 @@ fn committed_charts_are_drawn_by_this_code() {
     let folders = if writes { vec![""] } else { CHARTED.to_vec() };
     let pages = folders.iter().flat_map(|folder| files_in(&committed().join(folder), "README.md"));
     let mut drawn = 0;
+    if writes {
+        // Simulations, without runs.
+        let study = find("clusters").unwrap();
+        for (name, svg) in charts(study, 0, &Experiment::default(), &[]) {
+            std::fs::write(committed().join(study.id).join(name), svg).unwrap();
+        }
+    }
     for repeated in pages.filter_map(|page| Repeated::of(&page)) {
         for (name, svg) in repeated.charts() {
             let file = repeated.folder.join(name);
@@ -226,34 +218,4 @@ fn committed_charts_are_drawn_by_this_code() {
         }
     }
     assert!(drawn >= 5, "{drawn}");
-}
-
-#[test]
-fn zz_sample() {
-    use crate::runner::Outcome;
-    let Some(_) = std::env::var_os("GRADWIRE_SAMPLE") else { return };
-    for (folder, to) in [("/tmp/r71/s1", "s1"), ("/tmp/cmp/gradwire-report", "s2")] {
-        let folder = Path::new(folder);
-        let runs = results::read(&folder.join("runs.jsonl")).unwrap();
-        let Ok(experiment) = Experiment::read(&folder.join("experiment.toml")) else { continue };
-        let outcome = Outcome { runs, ..Outcome::default() };
-        let html =
-            crate::report::html(&experiment, &outcome, "gradwire compare --model mlp").unwrap();
-        std::fs::write(format!("/tmp/r71/{to}.html"), html).unwrap();
-    }
-    for name in [
-        "grace-fig6/resnet20",
-        "sbc-fig3/mnist-lenet5",
-        "entropy-bits-fig5/mnist",
-        "grace-fig8/lstm",
-        "transformer-frontier",
-        "3lc-table1/mnist-lenet5",
-    ] {
-        let repeated = Repeated::of(&committed().join(name).join("README.md")).unwrap();
-        let to = Path::new("/tmp/r71/out").join(name);
-        std::fs::create_dir_all(&to).unwrap();
-        for (file, text) in repeated.all_files() {
-            std::fs::write(to.join(file), text).unwrap();
-        }
-    }
 }

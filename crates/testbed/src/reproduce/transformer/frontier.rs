@@ -144,19 +144,24 @@ fn charts(all: &[Setting<'_>]) -> Charts {
 /// The settings that no other setting beats, by name: the loss above `none`, over the bytes
 /// relative to `none`.
 fn front(all: &[Setting<'_>]) -> Scatter {
-    let mark = |(colour, setting): (usize, &Setting<'_>)| {
+    let on_front: Vec<_> = all.iter().filter(|setting| setting.is_on_front(all)).collect();
+    let mark = |(colour, setting): (usize, &&Setting<'_>)| {
         let Spread { mean, min, max, .. } = setting.differences?;
         let point = Point { x: 1.0 / setting.ratio?, y: mean, low: min, high: max };
-        let name = format!("{}: {}", setting.family.name, setting.compressor());
+        let compressor = setting.compressor();
+        let named = on_front.iter().filter(|other| other.compressor() == compressor).count();
+        let name = match named {
+            1 => compressor.to_owned(),
+            _ => format!("{compressor}, {}", setting.family.name),
+        };
         Some(Mark { name, point, colour, on_front: true })
     };
-    let on_front = all.iter().filter(|setting| setting.is_on_front(all));
     Scatter {
-        title: "The lowest loss for the bytes".to_owned(),
+        title: "The lowest loss for the bytes, local steps (every) and gradients".to_owned(),
         x: ("times the bytes of none".to_owned(), Scale::Log),
         unit: Unit::Number,
         y: "loss above none, least to greatest of the seeds".to_owned(),
-        marks: on_front.enumerate().filter_map(mark).collect(),
+        marks: on_front.iter().enumerate().filter_map(mark).collect(),
         band: None,
     }
 }
