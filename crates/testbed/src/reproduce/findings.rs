@@ -89,7 +89,8 @@ impl Findings {
 
     fn sections(&self, results: &Results<'_>, origin: &Origin) -> Vec<Section> {
         let setup = Block::table("Paper and runs", self.setup.clone());
-        let mut sections: Vec<Section> = self.tables.iter().map(of_table).collect();
+        let mut sections: Vec<Section> =
+            self.tables.iter().map(|one| of_table(results.study.id, one)).collect();
         sections.extend([
             Section::new("What the numbers mean", vec![Block::Notes(self.notes.clone())]),
             Section::new("Charts", vec![self.all_charts()]),
@@ -108,8 +109,8 @@ impl Findings {
     }
 }
 
-fn of_table((heading, table): &(&'static str, Table)) -> Section {
-    Section::new(*heading, vec![Block::table(*heading, table.clone())])
+fn of_table(id: &str, (heading, table): &(&'static str, Table)) -> Section {
+    Section::new(*heading, vec![Block::table(format!("{id}: {heading}"), table.clone())])
 }
 
 fn repeat(results: &Results<'_>) -> Section {
