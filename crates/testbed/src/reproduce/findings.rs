@@ -77,10 +77,10 @@ impl Findings {
             failed => vec![Block::Text(FAILED.to_owned()), Block::List(failed.to_vec())],
         };
         let citation = (!study.citation.is_empty()).then(|| format!("{}.", study.citation));
-        let citation = citation.into_iter();
+        let lead = citation.into_iter().chain(opening(results)).chain([origin.sentence()]);
         report::page(&report::Report {
             title: format!("{}: {}", study.id, study.summary),
-            lead: citation.chain([origin.sentence()]).collect(),
+            lead: lead.collect(),
             warnings,
             answer: self.summary.as_ref().map(report::answer),
             sections: self.sections(results, &origin),
@@ -173,6 +173,21 @@ fn notes(results: &Results<'_>) -> (String, String) {
     let notes = and_blank(notes.trim()) + &and_blank(&failed);
     let heading = if notes.is_empty() { "" } else { "## Notes\n\n" };
     (and_blank(opening), format!("{heading}{notes}"))
+}
+
+/// The lines of the first paragraph of the notes, without the marks of Markdown.
+fn opening(results: &Results<'_>) -> Vec<String> {
+    let (opening, _) = notes(results);
+    let lines = opening.trim().split("\n- ").map(|line| line.trim_start_matches("- "));
+    let plain = |line: &str| {
+        // The text of a link, without its address.
+        let mut parts = line.split("](");
+        let first = parts.next().unwrap_or_default().to_owned();
+        let text = parts
+            .fold(first, |text, part| text + part.split_once(')').map_or(part, |(_, after)| after));
+        text.replace(['*', '`', '[', ']'], "").replace('\n', " ")
+    };
+    lines.filter(|line| !line.is_empty()).map(plain).collect()
 }
 
 /// The flag that repeats a study with the settings of its runs, and its effect; `None` for a study
