@@ -26,6 +26,7 @@ pub(super) struct Frame<'a> {
     axes: Axes<'a>,
     x_ticks: Vec<(f64, String)>,
     y_ticks: Vec<(f64, String)>,
+    width: f64,
     pub(super) left: f64,
     pub(super) right: f64,
     pub(super) top: f64,
@@ -40,7 +41,7 @@ impl<'a> Frame<'a> {
         let widest = y_ticks.iter().map(|(_, text)| text.chars().count()).max().unwrap_or(0);
         let (left, right) = (CHARACTER * widest as f64 + 10.0, width - beside);
         let x_ticks = axes.x.ticks(((right - left) / 52.0) as usize);
-        Self { axes, x_ticks, y_ticks, left, right, top, bottom }
+        Self { axes, x_ticks, y_ticks, width, left, right, top, bottom }
     }
 
     /// The same without tick marks on the horizontal axis.
@@ -106,7 +107,8 @@ impl<'a> Frame<'a> {
         let mut end = f64::NEG_INFINITY;
         let mut texts = Vec::new();
         for (value, label) in &self.x_ticks {
-            let (x, half) = (self.x(*value), CHARACTER * label.chars().count() as f64 / 2.0);
+            let half = CHARACTER * label.chars().count() as f64 / 2.0;
+            let x = self.x(*value).min(self.width - half);
             if x - half > end {
                 end = x + half + 2.0;
                 texts.push((x, label.as_str()));

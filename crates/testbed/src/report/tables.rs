@@ -6,8 +6,8 @@ use maud::{Markup, html};
 use crate::table::Table;
 
 /// Classes of tables: the most columns, and the width in rem below which rows are cards.
-const CLASSES: [(&str, usize, u32); 4] =
-    [("few", 4, 24), ("some", 7, 38), ("many", 12, 43), ("most", usize::MAX, 76)];
+const CLASSES: [(&str, usize, u32); 5] =
+    [("few", 4, 24), ("some", 7, 38), ("many", 10, 43), ("more", 13, 60), ("most", usize::MAX, 76)];
 
 /// A table with a caption.
 pub(super) fn table(caption: &str, table: &Table) -> Markup {
