@@ -11,8 +11,10 @@ use serde_json::{Value, json};
 
 use browser::Browser;
 
-/// The checks that run in the page: a function of a place that returns what it finds.
+/// The checks that run in the page: functions that return what they find. The first only looks, the
+/// second uses the tools of tables and charts.
 const CHECKS: &str = include_str!("checks.js");
+const TOOLS: &str = include_str!("tools.js");
 
 /// The widths of windows in pixels: a phone, a tablet, a laptop.
 const WIDTHS: [u32; 3] = [390, 768, 1280];
@@ -103,9 +105,10 @@ fn check(chromium: &str, report: &Path, out: &Path) -> Result<Vec<String>, Strin
                 browser.open(&path)?;
                 let place =
                     format!("{width} px, {scheme}{}", if script { "" } else { ", no script" });
-                findings.extend(in_page(&mut browser, &place)?);
+                findings.extend(in_page(&mut browser, CHECKS, &place)?);
                 if script {
                     browser.picture(&out.join(format!("{width}-{scheme}.png")))?;
+                    findings.extend(in_page(&mut browser, TOOLS, &place)?);
                 }
             }
         }
@@ -116,9 +119,9 @@ fn check(chromium: &str, report: &Path, out: &Path) -> Result<Vec<String>, Strin
     Ok(findings)
 }
 
-/// What the checks find in the page that is open.
-fn in_page(browser: &mut Browser, place: &str) -> Result<Vec<String>, String> {
-    let found = browser.evaluate(&format!("({CHECKS})()"))?;
+/// What checks find in the page that is open.
+fn in_page(browser: &mut Browser, checks: &str, place: &str) -> Result<Vec<String>, String> {
+    let found = browser.evaluate(&format!("({checks})()"))?;
     let found = found.as_array().ok_or("the checks returned no list")?;
     Ok(found.iter().filter_map(Value::as_str).map(|one| format!("{place}: {one}")).collect())
 }
@@ -133,7 +136,7 @@ fn in_print(browser: &mut Browser, path: &Path, out: &Path) -> Result<Vec<String
         let printed = ((width - MARGINS) * 96.0).floor() as u32;
         browser.window(printed, 1000)?;
         browser.open(path)?;
-        findings.extend(in_page(browser, &format!("{name} in print"))?);
+        findings.extend(in_page(browser, CHECKS, &format!("{name} in print"))?);
         browser.print((width, height), &out.join(format!("{name}.pdf")))?;
     }
     Ok(findings)
