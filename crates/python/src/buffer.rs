@@ -78,6 +78,11 @@ impl Buffer {
         (self.dtype == Dtype::F32).then(|| self.slice_mut())
     }
 
+    /// The patterns of the values in place; `None` for `f32`.
+    pub(crate) fn as_halves(&mut self) -> Option<&mut [u16]> {
+        (self.dtype != Dtype::F32).then(|| self.slice_mut())
+    }
+
     /// Replaces `wide` by the values as `f32`.
     pub(crate) fn read(&self, wide: &mut Vec<f32>) {
         wide.resize(self.elements, 0.0);

@@ -27,6 +27,10 @@ impl Job {
             multiply(values, factor, f32::INFINITY);
             return Ok(outcome);
         }
+        if factor == 1.0 && reducer.takes_halves(group, self.step) {
+            let halves = self.tensor.as_halves().expect("the group has the tensor's type");
+            return Ok(reducer.average_halves(group, self.step, scale, halves)?);
+        }
         let most = if self.tensor.dtype() == Dtype::F16 { F16_MAX } else { f32::INFINITY };
         let tensor = std::cell::RefCell::new(&mut self.tensor);
         let outcome = reducer.average_converted(
