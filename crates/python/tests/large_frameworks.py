@@ -85,7 +85,10 @@ STAGES = [
     (2, {"overlap_comm": True}, {"gradient_accumulation_steps": 2, "gradient_clipping": 1.0}),
     (2, {"contiguous_gradients": False}, {"bf16": {"enabled": True}}),
     (2, {}, HALF),
+    (2, {"reduce_scatter": False}, {}),
     (3, {}, {}),
+    (3, {"reduce_scatter": False}, {"gradient_accumulation_steps": 2}),
+    (3, {"overlap_comm": True}, {"bf16": {"enabled": True}, "gradient_clipping": 1.0}),
     (3, {}, HALF),
 ]
 
@@ -115,10 +118,11 @@ def resumable(rank, size, folder, stage, steps, resume):
     gradwire.torch.configure("3lc", raw_below=1000)
     dist.init_process_group("gradwire", init_method=f"file://{folder}/{steps}{resume}", rank=rank, world_size=size)
     net = importlib.import_module("with_deepspeed").train(f"{folder}/checkpoint", steps, resume, stage=stage)
-    return torch.cat([one.detach().flatten() for one in net.parameters()])
+    with importlib.import_module("deepspeed").zero.GatheredParameters(list(net.parameters()), enabled=stage == 3):
+        return torch.cat([one.detach().flatten().clone() for one in net.parameters()])
 
 
-@pytest.mark.parametrize("stage", [1, 2])
+@pytest.mark.parametrize("stage", [1, 2, 3])
 def test_the_example_resumes(stage, tmp_path):
     pytest.importorskip("deepspeed", reason="needs deepspeed; see the head of this file")
     (tmp_path / "whole").mkdir()
@@ -159,6 +163,47 @@ def test_deepspeed_in_accelerate_trains_compressed(monkeypatch):
     monkeypatch.setenv("GRADWIRE_COMPRESSOR", "eden")
     (losses, weights, rows), (_, other, _) = ranks(2, in_accelerate, backend="gradwire")
     assert torch.equal(weights, other) and rows == ["all-reduce"]
+    assert sum(losses[-5:]) < sum(losses[:5])
+
+
+def in_lightning(rank, size):
+    """Lightning's strategy calls backward by itself."""
+    import lightning
+    from lightning.pytorch.strategies import DeepSpeedStrategy
+
+    deepspeed_on(rank, size)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", NODE_RANK="0")
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net, self.losses = network(), []
+
+        def training_step(self, one, number):
+            loss = nn.functional.cross_entropy(self.net(one[0]), one[1])
+            self.losses.append(loss.item())
+            return loss
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters(), lr=3e-3)
+
+    strategy = DeepSpeedStrategy(
+        config={"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 16, "zero_allow_untested_optimizer": True}
+    )
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = lightning.Trainer(accelerator="cpu", devices=size, strategy=strategy, max_steps=20, use_distributed_sampler=False, **quiet)
+    module = Module()
+    trainer.fit(module, [batch(rank, step) for step in range(20)])
+    rows = [row.collective for group in gradwire.torch.describe() for row in group.sites if row.compressed]
+    return module.losses, torch.cat([one.detach().flatten() for one in module.parameters()]), rows
+
+
+def test_deepspeed_in_lightning_trains_compressed(monkeypatch):
+    pytest.importorskip("deepspeed", reason="needs deepspeed; see the head of this file")
+    monkeypatch.setattr(gradwire.torch._backend, "_configured", [])
+    gradwire.torch.configure("eden", when="always")
+    (losses, weights, rows), (_, other, _) = ranks(2, in_lightning, backend="gradwire")
+    assert torch.equal(weights, other) and "all-reduce" in rows
     assert sum(losses[-5:]) < sum(losses[:5])
 
 

@@ -117,7 +117,6 @@ class StepEnds:
         self._block: Optional[int] = None
         self._functions = 0
         self._told = False
-        self.skipped = False
 
     def tell(self) -> None:
         """The step has ended."""
@@ -138,11 +137,12 @@ class StepEnds:
             return False
         return self._pass != before
 
-    def begins_step(self, begins_pass: bool) -> bool:
-        """Whether a call, which may be the first of its pass, is the first of its step."""
+    def begins_step(self, begins_pass: bool, is_skipped: Callable[[], bool]) -> bool:
+        """Whether a call, which may be the first of its pass, is the first of its step.
+        ``is_skipped`` tells whether values of the present step were not finite."""
         stepped = _optimizer_steps.count != self._seen and (begins_pass or _optimizer_steps.task == -1)
-        if not (self._told or stepped or (self.skipped and begins_pass)):
+        if not (self._told or stepped or (begins_pass and is_skipped())):
             return False
         self._seen = _optimizer_steps.count
-        self._told = self.skipped = False
+        self._told = False
         return True
