@@ -1,6 +1,6 @@
 """Trains a GPT with a framework whose process group compresses, beside the same without: bytes on
-the link, elapsed and CPU time of a step, and loss. scripts/links runs it as every rank; rank 0 appends a JSON line
-to --out, and skips a run that the file already has. --table prints the table.
+the link, elapsed and CPU time of a step, and loss. scripts/links runs it as every rank; rank 0
+appends a JSON line to --out, and skips a run that the file already has. --table prints the table.
 
     scripts/links -n 2 -r 100mbit -b 16kb python benchmarks/any_loop.py --framework zero2
     python benchmarks/any_loop.py --table any-loop.jsonl

@@ -1,5 +1,5 @@
-"""Process groups whose messages stay on the device, beside those through the host. Kernels run under
-Triton's interpreter, and collectives over gloo."""
+"""Process groups whose messages stay on the device, beside those through the host. Kernels run
+under Triton's interpreter, and collectives over gloo."""
 
 import pytest
 import torch
@@ -13,6 +13,7 @@ import gradwire
 import gradwire.torch
 from gradwire.torch._group_calls import Calls
 from gradwire.torch._group_options import GroupOptions
+from gradwire.torch._staging import Output, Staging
 from models import flat
 from transports import entries
 from world import ranks
@@ -154,3 +155,13 @@ def others(rank, size):
 def test_groups_on_the_device_do_what_those_through_the_host_do():
     (zero, one) = ranks(2, others)
     assert torch.equal(zero, one)
+
+
+def test_a_part_of_the_means_is_copied_to_another_tensor():
+    bucket, output = torch.arange(10.0), torch.zeros(4)
+    future, host, done, ready = Staging(torch.device("cpu")).stage((0, 0), bucket, 1.0, Output(output, 3))
+    assert ready() is None and torch.equal(host, bucket)
+    host.mul_(2.0)
+    done()
+    assert torch.equal(output, torch.arange(6.0, 14.0, 2.0)) and future.value() is output
+    assert torch.equal(bucket, torch.arange(10.0))

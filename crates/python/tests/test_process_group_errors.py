@@ -40,10 +40,17 @@ def misuses(rank, size):
     group = lambda seconds=60: dist.new_group(timeout=timedelta(seconds=seconds))
     found = {}
     first = group()
+    name = first.group_name
     wrapped = wrap(first)
+    assert first.group_name == name and wrapped.group_name == f"{name}/gradwire" and first.group_desc != wrapped.group_desc
     found["twice"] = [refusal(lambda: wrap(first)), refusal(lambda: wrap(wrapped))]
     found["settings"] = refusal(lambda: wrap(group(), "eden" if rank else "int8"))
     found["raw_below"] = refusal(lambda: wrap(group(), raw_below=100 * (rank + 1)))
+    summed(wrapped, 5000)
+    state, loading = wrapped.state_dict(), wrap(group(), deadline=3.0)
+    if rank == 0:
+        loading.load_state_dict(state)
+    found["loads"] = refusal(lambda: summed(loading, 5000))
     third = group()
     if rank == 0:
         found["alone"] = refusal(lambda: wrap(third, deadline=1.0))
@@ -104,6 +111,7 @@ def test_misuse_is_refused_or_passed_on():
         assert all("ConfigError" in text and "compresses already" in text for text in found["twice"]), found
         assert "compressor differs between ranks" in found["settings"] and "int8" in found["settings"]
         assert "raw_below differs between ranks: " in found["raw_below"]
+        assert "ConfigError: load_state_dict differs between ranks: called; not called" in found["loads"]
         assert "all-reduce float32[5000] #0" in found["sizes"] and "all-reduce float32[6000] #0" in found["sizes"]
         assert "ConfigError: the exchange has ended" in found["afterwards"], found["afterwards"]
         assert "all-reduce float32" in found["order"], found["order"]
@@ -279,7 +287,7 @@ def not_finite(rank, size):
         if step == 1 and rank == 1:
             parameter.grad[3] = torch.inf
         with gradients():
-            dist.all_reduce(parameter.grad, group=group)
+            dist.all_reduce(parameter.grad, group=group, async_op=True).get_future().wait()
         found.append(bool(parameter.grad.isfinite().all()))
         if found[-1]:
             optimizer.step()

@@ -1,6 +1,7 @@
 """The calls of large frameworks, in their order, over process groups that compress.
 large_frameworks.py runs the frameworks themselves."""
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -151,7 +152,7 @@ def resharded(rank, size):
     three, two = dist.new_group([0, 1, 2]), dist.new_group([0, 1])
     if rank == 3:
         return None
-    group, found = gradwire.torch.wrap(three, "topk:ratio=0.1", raw_below=100), []
+    group = gradwire.torch.wrap(three, "topk:ratio=0.1", raw_below=100)
     for step in range(2):
         with gradwire.torch.gradients():
             dist.all_reduce(values(rank, 1000, step), dist.ReduceOp.AVG, group)
@@ -164,7 +165,15 @@ def resharded(rank, size):
     sent = values(rank, 1000, 2)
     with gradwire.torch.gradients():
         dist.all_reduce(sent, dist.ReduceOp.AVG, group)
-    return before, sent, residual(group)
+    left = residual(group)
+    # Gradients of another size do not use what was loaded.
+    group.load_state_dict(states)
+    with pytest.warns(RuntimeWarning, match=r"for example 'all-reduce float32\[1000\] #0'"):
+        for _ in range(2):
+            with gradwire.torch.gradients():
+                dist.all_reduce(torch.ones(500), group=group)
+            group.step()
+    return before, sent, left
 
 
 def residual(group):

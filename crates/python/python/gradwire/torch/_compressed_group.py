@@ -201,9 +201,7 @@ class CompressedGroup(ProcessGroup):
     def _reason(self, tensors: Sequence[torch.Tensor], op: Any, elements: Optional[int] = None) -> str:
         """Why a sum of a tensor, of ``elements`` if it is only a part, is passed on."""
         if self._ended:
-            raise _core.ConfigError(
-                f"the process group has ended; give the framework another one, or call gradwire.torch.wrap again"
-            )
+            raise _core.ConfigError("the process group has ended; give the framework another one, or call gradwire.torch.wrap again")
         (tensor,) = tensors
         reason = self._calls.why_not(tensor, op, tensor.numel() if elements is None else elements)
         return reason or ("its memory has gaps" if flat_or_none(tensor) is None else "")

@@ -133,8 +133,8 @@ class _Tokens:
         self.start(output, values, received, sent)()
 
     def start(self, output: torch.Tensor, values: torch.Tensor, received: Splits, sent: Splits) -> Callable[[], None]:
-        """Sends rows, and begins to receive; returns a function that waits, and writes what has been
-        received."""
+        """Sends rows, and begins to receive; returns a function that waits, and writes what has
+        been received."""
         chunks, places = values.detach().split(sent), output.detach().split(received)
         self._step += 1
         failure: Optional[Exception] = None

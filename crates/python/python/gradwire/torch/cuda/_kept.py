@@ -58,8 +58,8 @@ class Kept:
             self._users.setdefault(kind, []).extend(names)
 
     def add(self, tensors: Sequence[Tuple[str, Tuple[int, ...]]], users: Users, skips: bool) -> None:
-        """Adds tensors that became known later, with what the reducer has loaded for them. ``users``
-        are theirs. With ``skips``, the step in progress may be undone.
+        """Adds tensors that became known later, with what the reducer has loaded for them.
+        ``users`` are theirs. With ``skips``, the step in progress may be undone.
 
         Copies all arrays, whose streams must not use them meanwhile.
         """
