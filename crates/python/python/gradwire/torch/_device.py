@@ -120,13 +120,14 @@ def _transport(request: Request, reducer: _core.Reducer, named: Sequence[Named],
 
 
 def _new_transport(request: Request, reducer: Any, named: Sequence[Named], options: Options) -> Any:
-    from .cuda._group_transport import GroupTransport
     from .cuda._node_transport import NodeTransport
     from .cuda._transport import DeviceTransport, Values
 
     shapes = [(name, tuple(parameter.shape)) for name, parameter in named]
     values = Values(request.devices_of(named)[0], request.narrow, options.on_nonfinite == "skip", request.values)
     if request.grows:
+        from .cuda._group_transport import GroupTransport
+
         return GroupTransport(reducer, values, request.group, options.seed)
     if isinstance(reducer, TwoLevels):
         return NodeTransport(reducer, shapes, values, options.seed)
