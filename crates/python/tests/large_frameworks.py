@@ -187,13 +187,23 @@ def in_lightning(rank, size):
         def configure_optimizers(self):
             return torch.optim.AdamW(self.parameters(), lr=3e-3)
 
-    strategy = DeepSpeedStrategy(
+    # Lightning lets it run on GPUs only.
+    class OnCpu(DeepSpeedStrategy):
+        root_device = torch.device("cpu", 0)
+
+        def setup_environment(self):
+            super(DeepSpeedStrategy, self).setup_environment()
+
+        def setup_distributed(self):
+            self.set_world_ranks()
+
+    strategy = OnCpu(
         config={"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 16, "zero_allow_untested_optimizer": True}
     )
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
     trainer = lightning.Trainer(accelerator="cpu", devices=size, strategy=strategy, max_steps=20, use_distributed_sampler=False, **quiet)
     module = Module()
-    trainer.fit(module, [batch(rank, step) for step in range(20)])
+    trainer.fit(module, torch.utils.data.DataLoader([batch(rank, step) for step in range(20)], batch_size=None))
     rows = [row.collective for group in gradwire.torch.describe() for row in group.sites if row.compressed]
     return module.losses, torch.cat([one.detach().flatten() for one in module.parameters()]), rows
 
