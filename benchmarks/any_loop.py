@@ -71,6 +71,8 @@ class Zero:
     def __init__(self, model, stage):
         import deepspeed
 
+        # An operation of inference, which is compiled at run time.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         config = {
             "train_micro_batch_size_per_gpu": 12,
             "optimizer": {"type": "AdamW", "params": {"lr": 0.001, "weight_decay": 0.01, "torch_adam": True}},
