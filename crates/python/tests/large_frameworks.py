@@ -231,35 +231,13 @@ class OnCpu(TorchFunctionMode):
 
 def megatron(rank, size):
     """Megatron-Core's DDP, with and without its distributed optimizer and overlap."""
-    from megatron.core import parallel_state
-    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
-    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
-    from megatron.core.transformer import TransformerConfig
-
     torch.cuda.current_device = lambda: torch.device("cpu")
-    parallel_state.initialize_model_parallel()
-    config = TransformerConfig(num_layers=1, hidden_size=64, num_attention_heads=4, use_cpu_initialization=True)
-    results = []
+    torch.nn.Module.cuda = torch.Tensor.cuda = lambda self: self
+    sys.path.insert(0, str(EXAMPLES))
+    train, results = importlib.import_module("with_megatron").train, []
     for distributed in (False, True):
         for overlap in (False, True):
-            net = network()
-            settings = DistributedDataParallelConfig(
-                use_distributed_optimizer=distributed, overlap_grad_reduce=overlap, grad_reduce_in_fp32=True
-            )
-            model = DistributedDataParallel(config, settings, net)
-            options = OptimizerConfig(optimizer="adam", lr=3e-3, use_distributed_optimizer=distributed, bf16=False, clip_grad=1.0)
-            optimizer = get_megatron_optimizer(options, [model])
-            losses = []
-            for step in range(30):
-                x, labels = batch(rank, step)
-                model.zero_grad_buffer()
-                optimizer.zero_grad()
-                loss = nn.functional.cross_entropy(model(x), labels)
-                loss.backward()
-                with gradwire.torch.gradients():
-                    model.finish_grad_sync()
-                optimizer.step()
-                losses.append(loss.item())
+            net, losses = train(60, distributed, overlap)
             results.append((losses, torch.cat([one.detach().flatten() for one in net.parameters()])))
     rows = [row for group in gradwire.torch.describe() for row in group.sites]
     return results, {row.collective for row in rows if row.compressed}
