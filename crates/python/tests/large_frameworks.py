@@ -93,7 +93,7 @@ STAGES = [
 ]
 
 
-@pytest.mark.parametrize("compressor", ["eden", TOPK])
+@pytest.mark.parametrize("compressor", ["eden", TOPK, "none"])
 def test_zero_trains_compressed(compressor, monkeypatch):
     pytest.importorskip("deepspeed", reason="needs deepspeed; see the head of this file")
     monkeypatch.setenv("GRADWIRE_COMPRESSOR", compressor)
@@ -103,6 +103,10 @@ def test_zero_trains_compressed(compressor, monkeypatch):
     assert not none
     for case, one, other, exact in zip(STAGES, first, second, plain):
         assert torch.equal(one[1], other[1]), case
+        if compressor == "none":
+            # Only the order of additions, and of roundings to 16 bits, may differ.
+            assert all(abs(loss - other) < 0.05 for loss, other in zip(one[0], exact[0])), (case, one[0], exact[0])
+            continue
         assert not torch.equal(one[1], exact[1]), case
         # Whatever the stage, the last losses are those without compression, or nearly so.
         losses = [sum(found[0][-8:]) / 8 for found in (one, exact)]
