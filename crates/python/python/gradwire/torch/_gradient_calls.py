@@ -19,6 +19,19 @@ class _Blocks:
     def __init__(self) -> None:
         self.open = 0
         self.number = 0
+        self._at_end: List[Any] = []
+
+    def at_end(self, listener: Callable[[bool], None]) -> None:
+        """Calls a method at the end of the present block, if its object is alive."""
+        self._at_end.append(weakref.WeakMethod(listener))
+
+    def end(self, failed: bool) -> None:
+        """Calls the methods of ``at_end``. ``failed``: an exception ends the block."""
+        references, self._at_end = self._at_end, []
+        for reference in references:
+            listener = reference()
+            if listener is not None:
+                listener(failed)
 
 
 _blocks = _Blocks()
@@ -36,10 +49,23 @@ def gradients() -> Iterator[None]:
     if _blocks.open == 0:
         _blocks.number += 1
     _blocks.open += 1
+    failed = True
     try:
         yield
+        failed = False
     finally:
         _blocks.open -= 1
+        if _blocks.open == 0:
+            _blocks.end(failed)
+
+
+def after_block(listener: Callable[[bool], None]) -> None:
+    """Calls a method of an object after the block that is open, or now if there is none, and tells
+    whether an exception has ended the block."""
+    if _blocks.open:
+        _blocks.at_end(listener)
+    else:
+        listener(False)
 
 
 def present_pass() -> Optional[Pass]:

@@ -16,7 +16,7 @@ from .. import _core
 from .._arrays import buffer
 from . import _device, _saved, _states
 from ._failures import Pending
-from ._gradient_calls import StepEnds, present_pass, watch_optimizers
+from ._gradient_calls import StepEnds, after_block, present_pass, watch_optimizers
 from ._group_call import Call
 from ._group_options import GroupOptions
 from ._handle import Handle
@@ -80,6 +80,8 @@ class GroupExchange(Handle):
         self._closed = False
         self._failure: Optional[Exception] = None
         self._under_way = Pending()
+        # Whether messages may not have left, and nobody waits for them yet.
+        self._has_sent = self._will_flush = False
         watch_optimizers(self._bind)
         self._has_warned = self._has_warned_of_models = False
         # The optimizers that took a step after calls of the present step, and of the last one with
@@ -253,6 +255,7 @@ class GroupExchange(Handle):
                 average.ended.set()
 
         self._under_way.begin()
+        self._has_sent = True
         output = None if own is None else (own.start, buffer(own.tensor, call.place))
         tensor_group, values = self._tensor_groups[call.place], buffer(host, call.place)
         self._reducer.average(tensor_group, self._step - 1, values, finish, ready=ready, factor=call.factor, output=output)
@@ -270,9 +273,19 @@ class GroupExchange(Handle):
         if self._closed:
             if self._failure is not None:
                 raise self._failure
-        elif self._reducer.failed or (self._under_way.idle and torch._C._current_graph_task_id() == -1):
-            # This rank may end now, and the others must have its messages. A backward pass waits at
-            # its end.
+        elif self._reducer.failed:
+            self._reducer.wait()
+        elif self._has_sent and not self._will_flush and torch._C._current_graph_task_id() == -1:
+            # A backward pass waits at its end.
+            self._will_flush = True
+            after_block(self._flush)
+
+    def _flush(self, failed: bool) -> None:
+        """Waits until the messages of all averages have left, because this rank may end now.
+        Whoever waits for the last average calls it again."""
+        self._will_flush = False
+        if self._under_way.idle and not self._closed and not failed:
+            self._has_sent = False
             self._reducer.wait()
 
     def close(self) -> None:
