@@ -43,8 +43,8 @@ def train(steps, distributed=True, overlap=True):
         optimizer.zero_grad()
         loss = model(x.cuda(), labels.cuda())["loss"]
         loss.backward()
-        # Without overlap, Megatron-Core exchanges gradients here. Schedules of Megatron-Core call it
-        # by themselves: put the block around forward_backward_func.
+        # Without overlap, Megatron-Core exchanges gradients here. Its schedules call it by
+        # themselves: put the block around forward_backward_func.
         with gradwire.torch.gradients():
             model.finish_grad_sync()
         optimizer.step()
