@@ -59,6 +59,11 @@ impl Buffer {
         self.elements
     }
 
+    /// Whether this is a part of another tensor, from its element `start` on.
+    pub(crate) fn is_at(&self, whole: &Self, start: usize) -> bool {
+        self.address == whole.address + start * whole.dtype.size()
+    }
+
     /// The element type.
     pub(crate) fn dtype(&self) -> Dtype {
         self.dtype
