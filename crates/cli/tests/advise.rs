@@ -47,8 +47,14 @@ fn what_does_not_fit_is_refused() {
         (&format!("advise 0/g.npy {rest} --backward-ms 101"), "not part of a step of 100 ms"),
         ("advise 0/g.npy --ranks 2 --step-ms 0 --link 1mbit", "--step-ms is the time"),
         ("advise 0/g.npy --ranks 2 --step-ms 9 --link fast", "'fast' is not a link"),
-        (&format!("advise 0/g.npy {rest} --optimizer sdg"), "give one of sgd, momentum"),
-        ("advise 0/g.npy --ranks 1 --step-ms 9 --link 1mbit", "1 is not in 2..=65536"),
+        (
+            &format!("advise 0/g.npy {rest} --optimizer sdg"),
+            "unknown optimizer (did you mean 'sgd'?); give one of sgd, momentum",
+        ),
+        (
+            "advise 0/g.npy --ranks 1 --step-ms 9 --link 1mbit",
+            "give a whole number from 2 to 65536",
+        ),
     ]);
 }
 

@@ -23,7 +23,7 @@ pub fn html(
     command: &str,
 ) -> Result<String, TestbedError> {
     let runs = outcome.runs.as_slice();
-    let summary = summarize(runs, &experiment.links())?.with_diverged(&outcome.diverged);
+    let summary = summarize(runs, &experiment.links)?.with_diverged(&outcome.diverged);
     let first = &runs[0];
     let mut page = Page::new(&format!("{} on {}", first.model, first.data));
     page.facts(facts(experiment, &summary, runs));

@@ -1,12 +1,18 @@
 //! Tables for terminals, for Markdown and for HTML, from the same cells.
 
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table as ComfyTable, TableStyle};
+use comfy_table::{
+    CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table as ComfyTable,
+    TableStyle, Width,
+};
 use gradwire::{printable, printable_lines};
 use gradwire_exchange::Exchange;
 use gradwire_train::Metric;
 
-use crate::format::{bandwidth, bytes, points, seconds, significant, times};
+use crate::format::{self, bytes, points, seconds, significant, times};
 use crate::summary::{Row, Spread, Summary};
+
+/// A space that does not end a line.
+const NO_BREAK: char = '\u{a0}';
 
 /// A table. The first column is text; the others are numbers, to the right, unless the table
 /// is [`left_aligned`](Self::left_aligned).
@@ -17,29 +23,40 @@ pub struct Table {
     /// Cells, row by row; each row as long as the head.
     pub rows: Vec<Vec<String>>,
     numbers: bool,
+    /// Heads of columns that a narrow terminal leaves out, in this order.
+    optional: &'static [&'static str],
 }
 
 impl Table {
     /// A table without rows yet.
     pub fn new<S: ToString>(head: impl IntoIterator<Item = S>) -> Self {
         let head = head.into_iter().map(|head| head.to_string()).collect();
-        Self { head, rows: Vec::new(), numbers: true }
+        Self { head, rows: Vec::new(), numbers: true, optional: &[] }
     }
 
     /// A table with a row for each item, made column by column.
     pub fn of<T>(items: &[T]) -> Columns<'_, T> {
         let rows = vec![Vec::new(); items.len()];
-        Columns { items, table: Self { head: Vec::new(), rows, numbers: true } }
+        Columns { items, table: Self { rows, ..Self::new([""; 0]) } }
     }
 
     /// The same table without its second column, if that column has this head. In tables of a
     /// paper's designs it holds the specs, which are too wide for a terminal.
     pub fn without_second(mut self, head: &str) -> Self {
         if self.head.get(1).is_some_and(|second| second == head) {
-            self.head.remove(1);
-            self.rows.iter_mut().for_each(|row| drop(row.remove(1)));
+            self.remove(1);
         }
         self
+    }
+
+    fn remove(&mut self, column: usize) {
+        self.head.remove(column);
+        self.rows.iter_mut().for_each(|row| drop(row.remove(column)));
+    }
+
+    /// The same table, whose columns with these heads a narrow terminal leaves out, in this order.
+    pub fn with_optional(self, optional: &'static [&'static str]) -> Self {
+        Self { optional, ..self }
     }
 
     /// The same table with text in all columns.
@@ -58,23 +75,95 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// For a terminal.
-    pub fn terminal(&self) -> String {
+    /// For a terminal of this width in characters. Breaks lines of cells between words; if that is
+    /// not enough, leaves out optional columns, and names them below. A table may still be wider, if
+    /// its words are.
+    pub fn terminal(&self, width: usize) -> String {
+        let (mut narrow, mut left_out) = (self.clone(), Vec::new());
+        for &head in self.optional {
+            if narrow.least_width() <= width {
+                break;
+            }
+            while let Some(column) = narrow.head.iter().position(|one| one == head) {
+                narrow.remove(column);
+                left_out.push(head);
+            }
+        }
+        let text = narrow.arranged(width);
+        if left_out.is_empty() {
+            return text;
+        }
+        left_out.dedup();
+        format!("{text}\nNot shown, for lack of width: {}.", left_out.join(", "))
+    }
+
+    /// The characters between the contents of two columns, and before the first.
+    const GAP: usize = 3;
+
+    /// The width with every column as wide as its longest word.
+    fn least_width(&self) -> usize {
+        let words: usize = (0..self.head.len()).map(|column| self.longest_word(column)).sum();
+        words + Self::GAP * self.head.len().saturating_sub(1) + 1
+    }
+
+    /// The length of the longest word of a column.
+    fn longest_word(&self, column: usize) -> usize {
+        let cells = self.rows.iter().map(|row| self.glued(column, &row[column]));
+        let cells = cells.chain([self.head[column].clone()]);
+        cells
+            .flat_map(|cell| cell.split(' ').map(|word| word.chars().count()).max())
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// A cell in which spaces that must not end a line are no-break spaces: in a column of numbers,
+    /// the spaces between a number and its unit.
+    fn glued(&self, column: usize, cell: &str) -> String {
+        if !self.numbers || column == 0 {
+            return cell.to_owned();
+        }
+        let mut glued = String::new();
+        let mut rest = cell.chars().peekable();
+        while let Some(character) = rest.next() {
+            let breaks = rest.peek().is_none_or(|next| ['(', '[', '±'].contains(next));
+            let keeps = character == ' ' && !breaks && !glued.ends_with(',');
+            glued.push(if keeps { NO_BREAK } else { character });
+        }
+        glued
+    }
+
+    /// All columns, within a width as far as words allow.
+    fn arranged(&self, width: usize) -> String {
         let mut table = ComfyTable::new();
+        let fixed = |length: usize| Width::Fixed(u16::try_from(length).unwrap_or(u16::MAX));
         table
             .load_style(
                 TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')),
             )
-            .set_content_arrangement(ContentArrangement::Disabled)
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(u16::try_from(width).unwrap_or(u16::MAX))
             .set_header(&self.head);
         for row in &self.rows {
-            table.add_row(row);
+            table.add_row(row.iter().enumerate().map(|(column, cell)| self.glued(column, cell)));
         }
         let alignment = if self.numbers { CellAlignment::Right } else { CellAlignment::Left };
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(alignment);
+        for (at, column) in table.column_iter_mut().enumerate() {
+            column.set_constraint(ColumnConstraint::LowerBoundary(fixed(self.longest_word(at))));
+            if at > 0 {
+                column.set_cell_alignment(alignment);
+            }
         }
-        table.trim_fmt()
+        table.trim_fmt().replace(NO_BREAK, " ")
+    }
+
+    /// As comma-separated values (RFC 4180).
+    pub fn csv(&self) -> String {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        for row in [&self.head].into_iter().chain(&self.rows) {
+            writer.write_record(row).expect("rows have a cell for each column, in memory");
+        }
+        let bytes = writer.into_inner().expect("memory takes all bytes");
+        String::from_utf8(bytes).expect("cells are text")
     }
 
     /// Whether it has no rows.
@@ -176,7 +265,7 @@ pub fn traffic(summary: &Summary) -> Table {
             table.push(cells);
         }
     }
-    table
+    table.with_optional(&["received", "sent", "down", "up", "bits/parameter", "exchange"])
 }
 
 /// How many runs of a row diverged: `1 of 3 diverged`.
@@ -197,10 +286,10 @@ pub fn time(summary: &Summary) -> Table {
         columns = columns.column(HIDDEN, |row| or_dash(row.hidden.map(hidden)));
     }
     for (at, link) in summary.links.iter().enumerate() {
-        let head = format!("{}, modelled", bandwidth(link.bits_per_second));
+        let head = format!("{}, modelled", format::link(link));
         columns = columns.column(head, |row| on_link(row, at));
     }
-    columns.table()
+    columns.table().with_optional(&["decompress", "compress", "compute", HIDDEN])
 }
 
 /// The column head for the fraction of communication hidden by overlap.
@@ -370,7 +459,7 @@ mod tests {
     fn terminal_tables_align_numbers_to_the_right() {
         let mut table = table();
         table.push(["z", "100"]);
-        let text = table.terminal();
+        let text = table.terminal(80);
         let ends: Vec<usize> = text
             .lines()
             .filter(|line| line.contains('1'))
@@ -378,6 +467,39 @@ mod tests {
             .collect();
         assert_eq!(ends.len(), 2);
         assert_eq!(ends[0], ends[1], "{text}");
+    }
+
+    /// The lines are written by hand.
+    #[test]
+    fn tables_fit_terminals() {
+        let mut table = Table::new(["compressor", "against none", "sent", "received"])
+            .with_optional(&["received", "sent"]);
+        table.push(["topk:ratio=0.05", "+0.10 ± 0.02 [-0.10–0.30]", "10 MB", "11 MB"]);
+        let wide = "\
+ compressor                     against none    sent   received
+────────────────────────────────────────────────────────────────
+ topk:ratio=0.05   +0.10 ± 0.02 [-0.10–0.30]   10 MB      11 MB";
+        assert_eq!(table.terminal(64), wide);
+        assert_eq!(table.terminal(usize::MAX), wide);
+        let narrow = table.terminal(50);
+        assert!(narrow.lines().all(|line| line.chars().count() <= 50), "{narrow}");
+        assert!(narrow.contains("received") && narrow.contains(" 10 MB "), "{narrow}");
+        // The longest words of all columns, and the gaps, take 1 + 15 + 3 + 12 + 3 + 5 characters.
+        let narrow = table.terminal(39);
+        let lines: Vec<&str> = narrow.lines().collect();
+        assert!(lines[..lines.len() - 1].iter().all(|line| line.chars().count() <= 39), "{narrow}");
+        assert!(
+            lines[0].contains("sent") && narrow.ends_with("lack of width: received."),
+            "{narrow}"
+        );
+        assert!(table.terminal(10).contains("topk:ratio=0.05"));
+    }
+
+    #[test]
+    fn csv_quotes_what_needs_it() {
+        let mut table = table();
+        table.push(["z", "1, \"one\""]);
+        assert_eq!(table.csv(), "a,b\nx<y,1\nz,\"1, \"\"one\"\"\"\n");
     }
 
     #[test]

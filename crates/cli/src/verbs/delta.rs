@@ -8,6 +8,7 @@ use gradwire_delta::safetensors::Checkpoint;
 
 use crate::deltas::{Output, Threads, report};
 use crate::failure::Failure;
+use crate::overwriting::Force;
 
 /// Write the changes from one checkpoint to the next into a .gwd file.
 ///
@@ -29,13 +30,15 @@ pub(crate) struct Delta {
     portable: bool,
     #[command(flatten)]
     threads: Threads,
+    #[command(flatten)]
+    force: Force,
 }
 
 impl Delta {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let [old, new] = [&self.old, &self.new].map(|path| Checkpoint::open(path));
         let (old, new) = (old?, new?);
-        let mut output = Output::create(&self.output)?;
+        let mut output = Output::create(&self.output, &self.force)?;
         let (portable, mut workers) = (self.portable, self.threads.workers());
         let summary =
             output.fill(|sink| on_disk::delta(&old, &new, portable, &mut workers, sink))?;

@@ -6,7 +6,7 @@ pub mod processes;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -57,6 +57,18 @@ impl Bench {
     /// Runs a command line to its end.
     pub fn run(&self, line: &str) -> Output {
         self.command(line).output().unwrap()
+    }
+
+    /// Runs a command with bytes on its standard input.
+    pub fn piped(&self, line: &str, input: &[u8]) -> Output {
+        let mut command = self.command(line);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        // A command that refuses its input closes it early.
+        let _ = stdin.write_all(input);
+        drop(stdin);
+        child.wait_with_output().unwrap()
     }
 
     /// Runs a command that succeeds; its standard output.
