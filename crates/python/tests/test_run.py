@@ -2,8 +2,6 @@
 
 import contextlib
 import io
-import os
-import subprocess
 import sys
 
 import numpy
@@ -13,7 +11,7 @@ from torch import nn
 
 from gradwire.torch import run
 from models import Net, flat, train
-from world import PATIENCE, ranks
+from world import ranks
 
 SCRIPT = """
 import sys
@@ -97,13 +95,18 @@ def test_scripts_train_compressed_as_they_are(tmp_path):
     assert "no DistributedDataParallel of this process" in one["no model"][1]
 
 
-def test_the_command_starts_scripts_and_modules_as_python_does(tmp_path):
+def test_scripts_and_modules_start_as_python_starts_them(tmp_path, monkeypatch, capsys):
     (tmp_path / "beside.py").write_text("NUMBER = 3\n")
     (tmp_path / "script.py").write_text("import sys, beside\nprint(__name__, beside.NUMBER, sys.argv[1:])\nsys.exit(4)\n")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(tmp_path)])}
-    start = [sys.executable, "-m", "gradwire.torch.run"]
-    done = subprocess.run([*start, str(tmp_path / "script.py"), "--epochs", "2"], capture_output=True, text=True, timeout=PATIENCE, env=environment)
-    assert (done.stdout, done.returncode) == ("__main__ 3 ['--epochs', '2']\n", 4), done.stderr
+    for arguments in ([str(tmp_path / "script.py")], ["-m", "script"]):
+        monkeypatch.setattr(sys, "path", [str(tmp_path) if "-m" in arguments else "", *sys.path])
+        monkeypatch.setattr(sys, "argv", sys.argv)
+        with pytest.raises(SystemExit) as ended:
+            run.main([*arguments, "--epochs", "2"])
+        assert ended.value.code == 4
+        assert capsys.readouterr().out == "__main__ 3 ['--epochs', '2']\n"
+        sys.modules.pop("beside")
+        monkeypatch.undo()
 
 
 @pytest.mark.parametrize("arguments, says", [(["absent.py"], "there is no script absent.py"), ([], "the following arguments are required: script")])

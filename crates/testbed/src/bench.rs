@@ -20,17 +20,17 @@ pub mod codes;
 pub mod deltas;
 pub mod peers;
 pub mod threads;
+mod times;
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use gradwire::registry;
-use gradwire::{
-    Coverage, Decoder, Encoder, Error, Floats, MemoryTraffic, Moved, Rng, Spec, Tensor,
-};
+use gradwire::{Coverage, Decoder, Encoder, Error, Floats, MemoryTraffic, Rng, Spec, Tensor};
 use gradwire_bits::kernels::abs_max_bits;
 use serde::{Deserialize, Serialize};
 
+use self::times::{Bandwidth, Times};
 use crate::format::significant;
 use crate::table::Table;
 
@@ -51,12 +51,6 @@ const LEAST: Duration = Duration::from_millis(2);
 
 /// The weight of decoded messages, as in a mean over four workers.
 const WEIGHT: f32 = 0.25;
-
-/// Bytes that a copy moves per element.
-const COPIED: f64 = 12.0;
-
-/// Bytes read per element.
-const READ: f64 = 4.0;
 
 /// How long to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,49 +198,6 @@ fn measure_benches(
         bits_per_element,
         entropy_bits: entropy / elements.max(1) as f64,
     })
-}
-
-/// The seconds of the repetitions of an operation.
-#[derive(Debug, Default)]
-struct Times(Vec<f64>);
-
-impl Times {
-    fn best(&self) -> f64 {
-        self.0.iter().copied().fold(f64::INFINITY, f64::min)
-    }
-
-    /// How much longer the median repetition took than the best one, as a fraction.
-    fn spread(&self) -> f64 {
-        let mut sorted = self.0.clone();
-        sorted.sort_by(f64::total_cmp);
-        let median = sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN);
-        median / self.best() - 1.0
-    }
-}
-
-/// The seconds to copy all elements, and to read them.
-#[derive(Debug, Clone, Copy)]
-struct Bandwidth {
-    copy: f64,
-    read: f64,
-}
-
-impl Default for Bandwidth {
-    fn default() -> Self {
-        Self { copy: f64::INFINITY, read: f64::INFINITY }
-    }
-}
-
-impl Bandwidth {
-    /// Keeps the best times.
-    fn take(&mut self, copy: f64, read: f64) {
-        *self = Self { copy: self.copy.min(copy), read: self.read.min(read) };
-    }
-
-    /// The least seconds for moving these bytes of each element.
-    fn least_seconds(self, moved: Moved) -> f64 {
-        (self.copy * moved.bytes() / COPIED).max(self.read * moved.read / READ)
-    }
 }
 
 /// Measurements as a table, each with its bound and the reached fraction of it.
@@ -473,12 +424,6 @@ mod tests {
         in_steps(&mut zeros);
         assert_eq!(zeros, [0.0; 2]);
         assert_eq!((matrix(1000), matrix(7), matrix(0)), ([25, 40], [1, 7], [1, 0]));
-    }
-
-    #[test]
-    fn spreads_by_hand() {
-        let times = Times(vec![2.0, 5.0, 2.5]);
-        assert_eq!((times.best(), times.spread()), (2.0, 0.25));
     }
 
     #[test]

@@ -1,18 +1,13 @@
-//! Tables for terminals, for Markdown and for HTML, from the same cells.
+//! Tables for terminals, for Markdown, for HTML and as comma-separated values, from the same cells.
 
-use comfy_table::{
-    CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table as ComfyTable,
-    TableStyle, Width,
-};
+mod terminal;
+
 use gradwire::{printable, printable_lines};
 use gradwire_exchange::Exchange;
 use gradwire_train::Metric;
 
 use crate::format::{self, bytes, points, seconds, significant, times};
 use crate::summary::{Row, Spread, Summary};
-
-/// A space that does not end a line.
-const NO_BREAK: char = '\u{a0}';
 
 /// A table. The first column is text; the others are numbers, to the right, unless the table
 /// is [`left_aligned`](Self::left_aligned).
@@ -73,87 +68,6 @@ impl Table {
             cells.into_iter().map(|cell| printable(cell.to_string()).to_string()).collect();
         assert_eq!(row.len(), self.head.len(), "a row has a cell for each column");
         self.rows.push(row);
-    }
-
-    /// For a terminal of this width in characters. Breaks lines of cells between words; if that is
-    /// not enough, leaves out optional columns, and names them below. A table may still be wider, if
-    /// its words are.
-    pub fn terminal(&self, width: usize) -> String {
-        let (mut narrow, mut left_out) = (self.clone(), Vec::new());
-        for &head in self.optional {
-            if narrow.least_width() <= width {
-                break;
-            }
-            while let Some(column) = narrow.head.iter().position(|one| one == head) {
-                narrow.remove(column);
-                left_out.push(head);
-            }
-        }
-        let text = narrow.arranged(width);
-        if left_out.is_empty() {
-            return text;
-        }
-        left_out.dedup();
-        format!("{text}\nNot shown, for lack of width: {}.", left_out.join(", "))
-    }
-
-    /// The characters between the contents of two columns, and before the first.
-    const GAP: usize = 3;
-
-    /// The width with every column as wide as its longest word.
-    fn least_width(&self) -> usize {
-        let words: usize = (0..self.head.len()).map(|column| self.longest_word(column)).sum();
-        words + Self::GAP * self.head.len().saturating_sub(1) + 1
-    }
-
-    /// The length of the longest word of a column.
-    fn longest_word(&self, column: usize) -> usize {
-        let cells = self.rows.iter().map(|row| self.glued(column, &row[column]));
-        let cells = cells.chain([self.head[column].clone()]);
-        cells
-            .flat_map(|cell| cell.split(' ').map(|word| word.chars().count()).max())
-            .max()
-            .unwrap_or(0)
-    }
-
-    /// A cell in which spaces that must not end a line are no-break spaces: in a column of numbers,
-    /// the spaces between a number and its unit.
-    fn glued(&self, column: usize, cell: &str) -> String {
-        if !self.numbers || column == 0 {
-            return cell.to_owned();
-        }
-        let mut glued = String::new();
-        let mut rest = cell.chars().peekable();
-        while let Some(character) = rest.next() {
-            let breaks = rest.peek().is_none_or(|next| ['(', '[', '±'].contains(next));
-            let keeps = character == ' ' && !breaks && !glued.ends_with(',');
-            glued.push(if keeps { NO_BREAK } else { character });
-        }
-        glued
-    }
-
-    /// All columns, within a width as far as words allow.
-    fn arranged(&self, width: usize) -> String {
-        let mut table = ComfyTable::new();
-        let fixed = |length: usize| Width::Fixed(u16::try_from(length).unwrap_or(u16::MAX));
-        table
-            .load_style(
-                TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')),
-            )
-            .set_content_arrangement(ContentArrangement::Dynamic)
-            .set_width(u16::try_from(width).unwrap_or(u16::MAX))
-            .set_header(&self.head);
-        for row in &self.rows {
-            table.add_row(row.iter().enumerate().map(|(column, cell)| self.glued(column, cell)));
-        }
-        let alignment = if self.numbers { CellAlignment::Right } else { CellAlignment::Left };
-        for (at, column) in table.column_iter_mut().enumerate() {
-            column.set_constraint(ColumnConstraint::LowerBoundary(fixed(self.longest_word(at))));
-            if at > 0 {
-                column.set_cell_alignment(alignment);
-            }
-        }
-        table.trim_fmt().replace(NO_BREAK, " ")
     }
 
     /// As comma-separated values (RFC 4180).
@@ -453,46 +367,6 @@ mod tests {
     #[test]
     fn html_is_escaped() {
         assert!(table().html().contains("<tr><td>x&lt;y</td><td>1</td></tr>"));
-    }
-
-    #[test]
-    fn terminal_tables_align_numbers_to_the_right() {
-        let mut table = table();
-        table.push(["z", "100"]);
-        let text = table.terminal(80);
-        let ends: Vec<usize> = text
-            .lines()
-            .filter(|line| line.contains('1'))
-            .map(|line| line.trim_end().chars().count())
-            .collect();
-        assert_eq!(ends.len(), 2);
-        assert_eq!(ends[0], ends[1], "{text}");
-    }
-
-    /// The lines are written by hand.
-    #[test]
-    fn tables_fit_terminals() {
-        let mut table = Table::new(["compressor", "against none", "sent", "received"])
-            .with_optional(&["received", "sent"]);
-        table.push(["topk:ratio=0.05", "+0.10 ± 0.02 [-0.10–0.30]", "10 MB", "11 MB"]);
-        let wide = "\
- compressor                     against none    sent   received
-────────────────────────────────────────────────────────────────
- topk:ratio=0.05   +0.10 ± 0.02 [-0.10–0.30]   10 MB      11 MB";
-        assert_eq!(table.terminal(64), wide);
-        assert_eq!(table.terminal(usize::MAX), wide);
-        let narrow = table.terminal(50);
-        assert!(narrow.lines().all(|line| line.chars().count() <= 50), "{narrow}");
-        assert!(narrow.contains("received") && narrow.contains(" 10 MB "), "{narrow}");
-        // The longest words of all columns, and the gaps, take 1 + 15 + 3 + 12 + 3 + 5 characters.
-        let narrow = table.terminal(39);
-        let lines: Vec<&str> = narrow.lines().collect();
-        assert!(lines[..lines.len() - 1].iter().all(|line| line.chars().count() <= 39), "{narrow}");
-        assert!(
-            lines[0].contains("sent") && narrow.ends_with("lack of width: received."),
-            "{narrow}"
-        );
-        assert!(table.terminal(10).contains("topk:ratio=0.05"));
     }
 
     #[test]

@@ -10,9 +10,9 @@ use crate::deltas::{Output, Threads, report};
 use crate::failure::Failure;
 use crate::overwriting::Force;
 
-/// Write the changes from one checkpoint to the next into a .gwd file.
+/// Write the changes from one checkpoint to the next.
 ///
-/// A checkpoint is a .safetensors file, or a folder with such files and their index. `gradwire
+/// Writes a .gwd file. A checkpoint is a .safetensors file, or a folder with such files and their index. `gradwire
 /// patch OLD D -o NEW` restores the new files byte for byte; files without weights, such as
 /// config.json, are not included. The same checkpoints give the same bytes. Weights are read in
 /// blocks: memory is about 100 MiB for each thread, whatever the size of the model.

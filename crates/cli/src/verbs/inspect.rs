@@ -160,7 +160,7 @@ fn table(rows: &[&TensorRow]) -> Table {
         .column("tensor", |row| &row.tensor)
         .column("shape", |row| format!("{:?}", row.shape))
         .column("type", |row| row.dtype)
-        .column("compressor", |row| row.compressor.as_deref().unwrap_or("- (uncompressed)"))
+        .column("compressor", |row| row.compressor.as_deref().unwrap_or("(uncompressed)"))
         .column("seed", |row| or_dash(row.seed))
         .column("step", |row| or_dash(row.step))
         .column("rank", |row| or_dash(row.rank.map(u64::from)))
@@ -169,5 +169,5 @@ fn table(rows: &[&TensorRow]) -> Table {
         .column("bits/element", |row| format!("{:.3}", row.bits_per_element))
         .column("checksum", |_| "right")
         .table()
-        .with_optional(&["checksum", "rank", "step", "seed", "elements", "type"])
+        .with_optional(&["checksum", "rank", "step", "seed", "elements"])
 }

@@ -46,11 +46,11 @@ impl Bench {
         bench
     }
 
-    /// A command line, split at spaces.
+    /// A command line, split at spaces, that prints wide tables.
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gradwire"));
         command.args(line.split_whitespace());
-        command.current_dir(self.0.path()).env_remove("GRADWIRE_DATA");
+        command.current_dir(self.0.path()).env_remove("GRADWIRE_DATA").env("COLUMNS", "200");
         command
     }
 

@@ -150,7 +150,7 @@ fn table(runs: &[RunRecord], links: &[Link]) -> Table {
         let time = |run| format!("{} ms", significant(1e3 * seconds(run, link)));
         columns = columns.column(bandwidth(link.bits_per_second), time);
     }
-    columns.table()
+    columns.table().with_optional(&["off", "by the formula"])
 }
 
 /// A chart of bytes, and one of time for each link, with the names of their files.
