@@ -55,9 +55,9 @@ pub(crate) fn bandwidth(bits_per_second: f64) -> String {
 /// A link: its bandwidth and, if it is not 0, its latency.
 pub(crate) fn link(link: &Link) -> String {
     let bandwidth = bandwidth(link.bits_per_second);
-    match link.latency.as_secs_f64() {
-        0.0 => bandwidth,
-        latency => format!("{bandwidth} with {}", seconds(latency)),
+    match link.latency.as_nanos() {
+        0 => bandwidth,
+        nanos => format!("{bandwidth} with {} ms", nanos as f64 / 1e6),
     }
 }
 
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(bandwidth(1e7), "10 Mbit/s");
         assert_eq!(bandwidth(1e10), "10 Gbit/s");
         let slow: Link = "10mbit/20ms".parse().unwrap();
-        assert_eq!([link(&slow), link(&Link::mbit(10.0))], ["10 Mbit/s with 20.0 ms", "10 Mbit/s"]);
+        assert_eq!([link(&slow), link(&Link::mbit(10.0))], ["10 Mbit/s with 20 ms", "10 Mbit/s"]);
         assert_eq!(file_name(&bandwidth(1e7)), "10-mbit-s");
         assert_eq!(points(-0.0012), "-0.12");
         assert_eq!(times(106.5), "106×");
