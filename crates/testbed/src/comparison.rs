@@ -156,10 +156,23 @@ impl Compressor {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use gradwire_exchange::Link;
 
     use super::*;
-    use crate::synthetic;
+    use crate::{results, synthetic, table};
+
+    #[test]
+    fn the_readme_shows_what_compare_printed() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut runs = results::read(&root.join("results/compare-default/runs.jsonl")).unwrap();
+        runs.retain(|run| ["none", "eden", "int8", "3lc"].contains(&run.compressor.as_str()));
+        let summary = summarize(&runs, &Experiment::default().links).unwrap();
+        let table = table::traffic(&summary).terminal(80);
+        let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+        assert!(readme.contains(&table), "README.md has another table than\n{table}");
+    }
 
     #[test]
     fn programs_get_times_verdict_and_failures() {
