@@ -7,7 +7,7 @@ use gradwire_advice::{
     Candidate, Cluster, MeasuredStep, Messages, OptimizerFamily, Progress, Recording, Situation,
     advise,
 };
-use gradwire_exchange::{Exchange, ExchangeError, ParseExchangeError, Rule, RuleError};
+use gradwire_exchange::{Exchange, ExchangeError, Link, ParseExchangeError, Rule, RuleError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -65,7 +65,7 @@ pub(crate) fn advice(
         staging: number("staging")?,
     };
     let optimizer = OptimizerFamily::of_name(optimizer);
-    let links = links.iter().map(|link| link.parse()).collect::<Result<Vec<_>, _>>();
+    let links = links.iter().map(|link| link.parse::<Link>()).collect::<Result<Vec<_>, _>>();
     let links = links.map_err(Failure::from)?;
     let candidates = match candidates {
         Some(asked) => asked.iter().map(candidate).collect::<Result<Vec<_>, _>>()?,
