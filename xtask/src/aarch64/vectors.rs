@@ -8,8 +8,9 @@ use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use super::toolchain::{TARGET, Toolchain, folder};
+use super::emulation::{TARGET, cargo, folder};
 use crate::counts::reads_whole;
+use crate::toolchain::Toolchain;
 
 /// The kernels: a line `pub use` of this file exports each.
 const KERNELS: &str = "crates/bits/src/kernels/mod.rs";
@@ -36,7 +37,7 @@ const SCALAR: [(&str, &str); 13] = [
 /// # Errors
 /// If the crate cannot be compiled.
 pub(super) fn without(toolchain: &Toolchain) -> Result<Vec<String>, String> {
-    let mut cargo = toolchain.cargo("rustc --release -p gradwire-bits --lib");
+    let mut cargo = cargo(toolchain, "rustc --release -p gradwire-bits --lib");
     cargo.args(["--", "--emit", "asm", "-C", "codegen-units=1"]);
     if !reads_whole(&mut cargo, |_| ()) {
         return Err("the kernels cannot be compiled".to_owned());

@@ -63,6 +63,25 @@ kernel! {
     }
 }
 
+/// The term of the word with this index.
+#[inline]
+pub fn state_term(seed: u64, index: u64, word: u64) -> [u64; 2] {
+    mixed(seed.wrapping_add(index.wrapping_mul(STEP)), word)
+}
+
+#[inline(always)]
+fn mixed(weyl: u64, word: u64) -> [u64; 2] {
+    let key = folded(weyl);
+    let key = key ^ key >> 31;
+    [folded(word ^ key), folded(word ^ key.rotate_left(20))]
+}
+
+/// A number plus the product of its halves.
+#[inline(always)]
+fn folded(x: u64) -> u64 {
+    x.wrapping_add((x & LOWER) * (x >> 32))
+}
+
 /// Two vectors of numbers, each number plus the product of its halves.
 #[inline(always)]
 fn folded_both<S: Simd>((a, b): (S::u64s, S::u64s)) -> (S::u64s, S::u64s) {
@@ -94,25 +113,6 @@ fn plain_state_hash(bytes: &[u8], first: u64, seed: u64) -> [u64; 2] {
         sums = [sums[0].wrapping_add(a), sums[1].wrapping_add(b)];
     }
     sums
-}
-
-/// The term of the word with this index.
-#[inline]
-pub fn state_term(seed: u64, index: u64, word: u64) -> [u64; 2] {
-    mixed(seed.wrapping_add(index.wrapping_mul(STEP)), word)
-}
-
-#[inline(always)]
-fn mixed(weyl: u64, word: u64) -> [u64; 2] {
-    let key = folded(weyl);
-    let key = key ^ key >> 31;
-    [folded(word ^ key), folded(word ^ key.rotate_left(20))]
-}
-
-/// A number plus the product of its halves.
-#[inline(always)]
-fn folded(x: u64) -> u64 {
-    x.wrapping_add((x & LOWER) * (x >> 32))
 }
 
 cases![
