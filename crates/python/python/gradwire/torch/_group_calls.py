@@ -142,8 +142,8 @@ class Calls:
         self._outside += 1
         if self._outside == _PATIENCE and not self._exchanges:
             warnings.warn(
-                f"process group '{self._group.group_name}' has passed on {_PATIENCE} sums, because they came outside of a backward pass, and has "
-                "compressed none; if they are gradients, put the calls in a block 'with gradwire.torch.gradients():'",
+                f"process group '{self._group.group_name}' has passed on {_PATIENCE} sums, because they came outside of a backward pass, and "
+                "has compressed none; if they are gradients, put the calls in a block 'with gradwire.torch.gradients():'",
                 RuntimeWarning,
                 stacklevel=4,
             )

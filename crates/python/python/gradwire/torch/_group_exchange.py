@@ -180,8 +180,8 @@ class GroupExchange(Handle):
         """Warns after the first step with a loaded state of residuals that it has not used."""
         if self._awaited:
             warnings.warn(
-                f"the loaded state has residuals of calls that the first step did not make, for example {min(self._awaited)!r}; if gradients "
-                "have other sizes than in the saved run, as those of FSDP2 on another number of ranks, these residuals are not used",
+                f"the loaded state has residuals of calls that the first step did not make, for example {min(self._awaited)!r}; if "
+                "gradients have other sizes than in the saved run, as those of FSDP2 on another number of ranks, these residuals are not used",
                 RuntimeWarning,
                 stacklevel=2,
             )
