@@ -125,8 +125,7 @@ mod tests {
         let mut table = Table::new(["compressor", "against none", "sent", "received"])
             .with_optional(&["received", "sent"]);
         table.push(["topk:ratio=0.05", "+0.10 ± 0.02 [-0.10–0.30]", "10 MB", "11 MB"]);
-        let wide = "\
- compressor                     against none    sent   received
+        let wide = "\x20compressor                     against none    sent   received
 ────────────────────────────────────────────────────────────────
  topk:ratio=0.05   +0.10 ± 0.02 [-0.10–0.30]   10 MB      11 MB";
         assert_eq!(table.terminal(64), wide);
