@@ -41,7 +41,7 @@ pub(super) fn read(bytes: &[u8], name: &str) -> Result<Named, String> {
     let shape = shape(field(&header, "shape")?)?;
     let is_fortran = field(&header, "fortran_order")?.starts_with("True") && shape.len() > 1;
     let tensor = tensor(name, &shape, element, data.len())?;
-    let size = usize::try_from(element.bits() / 8).unwrap_or(1);
+    let size = element.bits() / 8;
     let data = if is_fortran { row_major(data, &shape, size)?.into() } else { Cow::from(data) };
     Ok(Named { tensor, values: Values::from_bytes(&data, element) })
 }

@@ -93,7 +93,7 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
         first.parameters,
         table.markdown(),
     );
-    Ok(page(results, &text, &charts(&all, &links), vec![table.into(), lines.into()]))
+    Ok(page(results, &text, &charts(&all, links), vec![table.into(), lines.into()]))
 }
 
 /// The counted bytes that a worker sends in a step.
