@@ -10,6 +10,7 @@ mod mpi;
 mod nightly;
 mod python;
 mod report;
+mod report_check;
 mod results;
 mod site;
 mod soak;
@@ -41,6 +42,9 @@ usage: cargo xtask <task>
   miri      run every kernel on a few inputs under Miri (rustup component add --toolchain nightly miri rust-src)
   hard      run asan, miri and fuzz in a given number of minutes, 30 if none is given, and write the result to docs/platforms.md;
             tools that are not installed are skipped
+  report-check
+            look at a report, or at the given HTML files, in Chromium: widths, print, requests, names, contrast, size of text;
+            pictures go to target/report-check
   site      build the documentation as a site with a search, which needs no network, in target/site/book, and check its
             links; installs mdBook in target/tools
   wheels    build the wheels and the source distribution of the Python package in target/wheels, install them in new
@@ -66,6 +70,7 @@ fn main() -> ExitCode {
         ("generate", []) => generate(&["golden", "corpus", "docs"]),
         (part @ ("golden" | "corpus" | "docs"), []) => generate(&[part]),
         ("results", folders) => results::run(folders),
+        ("report-check", reports) => report_check::run(reports),
         ("runs", []) => write_runs(),
         ("aarch64", parts) => aarch64::run(parts).unwrap_or_else(usage),
         ("fuzz", [seconds, names @ ..]) => match seconds.parse() {

@@ -40,7 +40,7 @@ kernel! {
         let start = seed.wrapping_add(first.wrapping_mul(STEP));
         let weyl = |at: usize| start.wrapping_add((at as u64).wrapping_mul(STEP));
         let mut weyls = (
-            S::u64s::from_fn(simd, #[inline(always)] |at| weyl(at)),
+            S::u64s::from_fn(simd, weyl),
             S::u64s::from_fn(simd, #[inline(always)] |at| weyl(len + at)),
         );
         let step = S::u64s::splat(simd, STEP.wrapping_mul(2 * len as u64));

@@ -25,9 +25,15 @@ pub(in crate::kernels) fn adds(
     output.computed(&out);
 }
 
+/// Splits elements of `WIDTH` bytes, rotated by a number of bits, into a plane for each byte.
+type Split<const WIDTH: usize> = fn(&[[u8; WIDTH]], u32, [&mut [u8]; WIDTH]);
+
+/// Joins planes to elements, and rotates them back.
+type Join<const WIDTH: usize> = fn([&[u8]; WIDTH], u32, &mut [[u8; WIDTH]]);
+
 /// A kernel that splits elements into planes.
 pub(in crate::kernels) fn splits<const WIDTH: usize>(
-    split: fn(&[[u8; WIDTH]], u32, [&mut [u8]; WIDTH]),
+    split: Split<WIDTH>,
     input: &Input,
     output: &mut Output,
 ) {
@@ -42,7 +48,7 @@ pub(in crate::kernels) fn splits<const WIDTH: usize>(
 
 /// A kernel that joins planes.
 pub(in crate::kernels) fn joins<const WIDTH: usize>(
-    join: fn([&[u8]; WIDTH], u32, &mut [[u8; WIDTH]]),
+    join: Join<WIDTH>,
     input: &Input,
     output: &mut Output,
 ) {
