@@ -5,9 +5,9 @@ processors that are not at hand.
 
 llvm-mca models a processor's decoders and execution units, and assumes that all data is in the
 first-level cache. An address that a store increments does not wait for the data to be stored, as it
-would in llvm-mca's model. `cargo run --release -p gradwire-bits --example kernels` measures the same on the
-processor at hand. Needs llvm-mca 22 (Debian: llvm-22) and a Rust toolchain with the library for
-aarch64 (see `cargo xtask aarch64`).
+would in llvm-mca's model. `cargo run --release -p gradwire-bits --example kernels` measures the
+same on the processor at hand. Needs llvm-mca 22 (Debian: llvm-22) and a Rust toolchain with the
+library for aarch64 (see `cargo xtask aarch64`).
 """
 
 import argparse
@@ -32,17 +32,19 @@ KERNELS = {
     "f32_add": (("f32_add",), 8),
     "abs_max_bits": (("abs_max_bits",), 4),
 }
+# The functions with intrinsics of an instruction set.
+INTRINSICS = {("ternary_add", "avx512"): "look_up_sixteen", ("ternary_add", "avx2"): "look_up_eight"}
 
 
 class Machine(collections.namedtuple("Machine", "title target march cpu level toolchain options", defaults=((),))):
-    """A processor: the target that code is compiled for, llvm-mca's names, the function that has the
-    instruction set's loops, the toolchain, and more options of llvm-mca."""
+    """A processor: the target that code is compiled for, llvm-mca's names, the function that has
+    the instruction set's loops, the toolchain, and more options of llvm-mca."""
 
 
 ARM = ["/usr/bin/cargo", "/usr/bin/rustc"]
 MACHINES = [
-    # Arm's guide to this processor's optimisation says that it dispatches 8 operations a cycle. LLVM's
-    # model has 6, with which compiled programs turned out fastest.
+    # Arm's guide to this processor says that it dispatches 8 operations a cycle. LLVM's model has
+    # 6, with which compiled programs were fastest.
     Machine("Neoverse V2, NEON", "aarch64-unknown-linux-gnu", "aarch64", "neoverse-v2", "", ARM, ("-dispatch=8",)),
     Machine("Neoverse V2 as LLVM models it", "aarch64-unknown-linux-gnu", "aarch64", "neoverse-v2", "", ARM),
     Machine("Zen 5, AVX-512", "x86_64-unknown-linux-gnu", "x86-64", "znver5", "avx512", ["cargo", "rustc"]),
@@ -86,14 +88,15 @@ def loops(body):
 VECTOR = re.compile(r"\b(?:[xyz]mm|v\d+\.(?:16b|8h|4s|2d)|q\d+)")
 
 
-def inner_loop(functions, names, level):
-    """The loop with the most vector instructions in the functions of a kernel, for one instruction
-    set."""
+def inner_loops(functions, kernel, level):
+    """The loops over vectors in the functions of a kernel, for one instruction set."""
+    names, _ = KERNELS[kernel]
+    if (kernel, level) in INTRINSICS:
+        names, level = [INTRINSICS[kernel, level]], ""
     parts = [f"{len(name)}{name}" for name in names]
     kernels = [name for name in functions if "7kernels" in name and level in name]
     bodies = [functions[name] for name in kernels if any(part in name for part in parts)]
-    found = [loop for body in bodies for loop in loops(body)]
-    return max(found, key=lambda loop: sum(bool(VECTOR.search(line)) for line in loop), default=None)
+    return [loop for body in bodies for loop in loops(body) if any(map(VECTOR.search, loop)) and loaded(loop)]
 
 
 def loaded(loop):
@@ -116,8 +119,8 @@ def loaded(loop):
 
 
 def addresses_apart(line):
-    """A store that increments its address as two instructions. As one, llvm-mca would let the next
-    iteration's loads wait for this iteration's results; processors compute addresses on their own."""
+    """A store that increments its address, as two instructions. As one, llvm-mca would let the next
+    iteration's loads wait for this iteration's results; processors compute addresses apart."""
     found = re.fullmatch(r"(st[pr]\t.*\[(x\d+)\]), #(-?\d+)", line)
     return f"{found[1]}\nadd\t{found[2]}, {found[2]}, #{found[3]}" if found else line
 
@@ -137,13 +140,16 @@ def main():
     compiled = {}
     print("| kernel | " + " | ".join(machine.title for machine in MACHINES) + " |")
     print("|---" + "|---:" * len(MACHINES) + "|")
-    for kernel, (names, size) in KERNELS.items():
+    for kernel, (_, size) in KERNELS.items():
         row = []
         for machine in MACHINES:
             if machine.target not in compiled:
                 compiled[machine.target] = assembly(machine.target, machine.toolchain)
-            loop = inner_loop(compiled[machine.target], names, machine.level)
-            row.append(f"{cycles(loop, machine) / (loaded(loop) / size):.3f}" if loop and loaded(loop) else "–")
+            found = inner_loops(compiled[machine.target], kernel, machine.level)
+            # The others are for the last elements: they read less at a time, or take longer.
+            most = max(map(loaded, found))
+            least = min(cycles(loop, machine) for loop in found if loaded(loop) == most)
+            row.append(f"{least * size / most:.3f}")
         print(f"| `{kernel}` | " + " | ".join(row) + " |")
 
 
