@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch.distributed.algorithms.join import Join
+from torch.nn.parallel import DistributedDataParallel
 
 pytest.importorskip("triton", reason="PyTorch came without Triton")
 
@@ -79,14 +80,25 @@ def halves(rank, size):
         assert stats["message_bytes"] == sum(4 + -(-one // 5) for one in slices) + 600, (stats, text)
 
 
-def test_sixteen_bit_buckets_get_the_hosts_means():
+    for dtype in (torch.bfloat16, torch.float32):
+        run, plain = Run(rank, [], [300, 7], dtype, transport="device"), DistributedDataParallel(Given([300, 7], dtype))
+        found = run.step(0)
+        plain(run.gradients(0, rank)).backward()
+        # Of two ranks, sums have no order.
+        expected = torch.cat([parameter.grad.flatten() for parameter in plain.parameters()])
+        assert (found == expected.float().view(torch.int32)).all()
+        assert run.handle.stats()["message_bytes"] == 307 * dtype.itemsize
+
+
+def test_sixteen_bit_buckets_get_the_means_of_the_host_and_of_pytorch():
     ranks(2, halves)
 
 
 def staged(rank, size):
     """A schedule, whose states are saved at the steps around its boundary, loaded and saved again;
     then a rank without data."""
-    sizes, schedule = [4096, 300], {"compressor": "none until 2 then int8", "exchange": "all-gather"}
+    # By all-reduce, then by all-gather.
+    sizes, schedule = [4096, 300], {"compressor": "none until 2 then int8"}
     host, device = (Run(rank, [], sizes, ddp={"static_graph": True}, transport=name, **schedule) for name in ("host", "device"))
     host.step(0), device.step(0)
     for step in range(1, 4):
@@ -104,6 +116,33 @@ def staged(rank, size):
         with Join([run.model]):
             means.append([run.step(step).tolist() for step in range(1 + rank)])
     assert means[0] == means[1]
+
+
+# Compressors whose messages are floats, with the largest error of a mean.
+SUMS = {"none": 1e-6, "fp16": 1e-2, "bf16": 1e-1, "fp16:ef=on": 1e-2}
+
+
+def summed(rank, size):
+    sizes = [300, 7, 1, 260]
+    host, device = (Run(rank, list(SUMS), sizes, transport=name) for name in ("host", "device"))
+    for step in range(2):
+        found = [run.step(step).view(torch.float32).split(sizes) for run in (host, device)]
+        exact = [sum(of_ranks).flatten() / size for of_ranks in zip(*(device.gradients(step, one) for one in range(size)))]
+        for error, on_host, on_device, mean in zip(SUMS.values(), *found, exact):
+            assert (on_device - mean).abs().max() <= error and (on_device - on_host).abs().max() <= error
+    # Residuals depend on this rank only.
+    states = [entries(run.handle.state_dict()) for run in (host, device)]
+    assert states[0] == states[1] and any(map(any, states[1][1].values()))
+    sent = device.handle.stats()
+    # An all-reduce sends two thirds of the message twice.
+    assert 0 <= sent["bytes_up"] - 4 * sent["message_bytes"] // 3 < 200, sent
+    return torch.cat(found[1]).tolist(), str(device.handle.describe())
+
+
+def test_messages_that_are_floats_are_summed_by_the_backend():
+    found = ranks(3, summed)
+    assert found[0][0] == found[1][0] == found[2][0]
+    assert "all-reduce over 3 ranks" in found[0][1] and "messages travel through the device" in found[0][1]
 
 
 def test_stages_states_at_their_boundary_and_ranks_without_data_are_the_hosts():
@@ -146,8 +185,9 @@ def test_states_suit_other_numbers_of_ranks():
 
 
 def small(rank, transport, exchange, **options):
-    scaler = torch.amp.GradScaler("cpu", init_scale=3.0)
-    return Run(rank, ["int8", "3lc", "none"], [8192, 300, 5], transport=transport, exchange=exchange, scaler=scaler, **options)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    specs = ["none", "bf16:ef=on", "none"] if exchange == "all-reduce" else ["int8", "3lc", "none"]
+    return Run(rank, specs, [8192, 300, 5], transport=transport, exchange=exchange, scaler=scaler, **options)
 
 
 def poisoned(rank, exchange, bad, on_nonfinite):
@@ -186,7 +226,7 @@ def not_finite(rank, size, exchange, bad):
     return poisoned(rank, exchange, bad, "error")
 
 
-@pytest.mark.parametrize("exchange, bad", [("all-gather", 1), ("scatter-reduce", 0)])
+@pytest.mark.parametrize("exchange, bad", [("all-gather", 1), ("scatter-reduce", 0), ("all-reduce", 1)])
 def test_all_ranks_learn_of_values_that_are_not_finite(exchange, bad):
     for message in ranks(2, not_finite, exchange, bad):
         assert f"'all.1' on rank 1 contains NaN or infinity at step {bad}" in message and "on_nonfinite=\"skip\"" in message
@@ -253,7 +293,7 @@ def refused(rank, size):
     found = [
         message(["topk:ratio=0.1"]),
         message(["atomo"], exchange="all-gather"),
-        message(["fp16"]),
+        message(["powersgd"]),
         message(device="host"),
     ]
     with pytest.raises(gradwire.ConfigError, match="did you mean 'device'"):
@@ -279,7 +319,7 @@ def test_what_cannot_stay_on_the_device_is_refused_with_the_remedy():
     for messages in ranks(2, refused):
         assert "the length of messages of 'topk" in messages[0]
         assert "no kernel for 'atomo'" in messages[1]
-        assert "exchange='scatter-reduce'" in messages[2]
+        assert "ranks compute the result of 'powersgd" in messages[2] and "in several rounds" in messages[2]
         assert "leave device= out" in messages[3]
         assert "on rank 1, it is raining" in messages[4]
         assert "on rank 1, the collectives of the process group deliver wrong bytes" in messages[5]
@@ -343,6 +383,7 @@ def chosen(transport, backend, spec="int8", exchange="all-gather"):
 
 def test_messages_stay_on_a_gpu_by_default_if_nccl_sends_them():
     assert chosen("auto", "nccl") == chosen("device", "nccl") == chosen("auto", "nccl", exchange="scatter-reduce") == "messages on the device"
+    assert chosen("auto", "nccl", "none", "all-reduce") == chosen("auto", "nccl", "fp16", "all-reduce") == "messages on the device"
     assert chosen("auto", "gloo") == chosen("host", "nccl") == chosen("auto", "nccl", "topk") == "messages through the host"
     with pytest.raises(gradwire.ConfigError, match="sends tensors on cuda by gloo; create it with NCCL"):
         chosen("device", "gloo")
