@@ -112,8 +112,6 @@ class DeviceTransport:
         self.kept = self._stages.kept
         # By tensor group and the first step of the stage.
         self._buckets: Dict[Tuple[int, int], _Known] = {}
-        # The length of each tensor's last messages.
-        self._sent: Dict[str, int] = {}
         self._step = -1
         self._non_finite = NonFinite(device)
         self._outcomes = Outcomes(self.peers, skip, reducer.nonfinite_remedy, what)
@@ -130,23 +128,29 @@ class DeviceTransport:
             self.begin(step)
             future.set_result(tensor)
             return future
-        with self._failing():
+        try:
             turn = self._next(tensor_group, step, names, tensor)
             values = unscaled(tensor, scale, self._packing, self._sending)
             # The future records the sending stream.
             self._run(turn, values, tensor, scale, done=future.set_result)
+        except Exception as error:
+            self._fail(error)
+            raise
         return future
 
     def exchange(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor, scale: Scale) -> None:
         """Like ``average``, or gathers a bucket. The current stream waits for it, and must have
         waited before the caller frees ``tensor`` or ``scale``."""
-        with self._failing():
+        try:
             turn = self._next(tensor_group, step, names, tensor)
             self._packing.follow_current()
             with self._packing.entered():
                 values = divided(tensor, scale)
             self._run(turn, values, tensor, scale)
             self._sending.precede_current()
+        except Exception as error:
+            self._fail(error)
+            raise
 
     def _next(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor) -> _Turn:
         """The turn of the next bucket. A smaller number, of a gather that is repeated, belongs to
@@ -222,7 +226,6 @@ class DeviceTransport:
             lengths = {name: self._length(name, stage) for name in names}
             known = self._buckets[tensor_group, stage.first] = _Known(self._new_bucket(names, stage), lengths, step)
         known.step = step
-        self._sent.update(known.lengths)
         return known.bucket
 
     def _new_bucket(self, names: Sequence[str], stage: Stage) -> _Bucket:
@@ -261,9 +264,11 @@ class DeviceTransport:
         """How tensors are sent, as ``Reducer.plan``. The expected length of a message is its fixed
         length."""
         rows = []
-        stage = self._stages.at(step)
+        stage, sent = self._stages.at(step), {}
+        for known in sorted(self._buckets.values(), key=lambda known: known.step):
+            sent.update(known.lengths)
         for name, elements, spec, _, _ in self.reducer.plan(step):
-            rows.append((name, elements, spec, float(self._length(name, stage)), self._sent.get(name, 0)))
+            rows.append((name, elements, spec, float(self._length(name, stage)), sent.get(name, 0)))
         return rows
 
     def message_bytes(self, step: int) -> float:
@@ -347,19 +352,11 @@ class DeviceTransport:
             yield
         self._sending.wait_stream(self._packing)
 
-    @contextmanager
-    def _failing(self) -> Iterator[None]:
-        """Ends the exchange after an error. If a collective of gloo failed, the error names the
+    def _fail(self, error: Exception) -> None:
+        """Ends the exchange after an error. If a collective of gloo failed, raises an error with the
         lost rank, if there is one. NCCL does not report lost ranks in a call, so an error of it is
         this rank's own, and is raised at once."""
-        try:
-            yield
-        except CollectiveError as error:
-            self._outcomes.fail(error)
-            if self._device.type == "cpu":
-                # The host's own connections to other ranks name a rank that has ended or failed.
-                self.reducer.gather(0, b"")
-            raise
-        except Exception as error:
-            self._outcomes.fail(error)
-            raise
+        self._outcomes.fail(error)
+        if isinstance(error, CollectiveError) and self._device.type == "cpu":
+            # The host's own connections to other ranks name a rank that has ended or failed.
+            self.reducer.gather(0, b"")
