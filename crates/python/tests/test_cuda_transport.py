@@ -18,11 +18,13 @@ from torch.nn.parallel import DistributedDataParallel
 pytest.importorskip("triton", reason="PyTorch came without Triton")
 
 import gradwire
+from gradwire import _core
+from gradwire._arrays import buffer
 from gradwire.torch import _device
 from gradwire.torch._hook import Hook
 from gradwire.torch._options import Options
 from gradwire.torch.cuda._batch import Slot
-from gradwire.torch.cuda._collectives import Peers, Traffic
+from gradwire.torch.cuda._collectives import Gather, Peers, Piece, Scatter, Traffic
 from gradwire.torch.cuda._config import Config
 from gradwire.torch.cuda._kernel import Dense
 from gradwire.torch.cuda._nonfinite import Found, NonFinite, note
@@ -157,6 +159,57 @@ def test_nine_ranks_average_by_slices_by_default():
     _, stats, _ = found[0]
     slices = stats["message_bytes"] / 9
     assert 16 * slices <= stats["bytes_up"] <= 16 * slices + 9 * 16 * 16, stats
+
+
+class Alone:
+    """Rank 0, which owns everything. The messages of the other ranks are the host's."""
+
+    def __init__(self, size):
+        self.rank, self.size, self.others = 0, size, []
+
+    def all_to_all(self, sent, lengths):
+        return torch.cat([sent[: lengths[0]], *self.others])
+
+    def all_gather(self, sent):
+        return torch.cat([sent, torch.zeros(len(sent) * (self.size - 1), dtype=torch.uint8)])
+
+
+def means_by_the_host(spec, name, values):
+    """The forms of all ranks' messages, and the mean that rank 0 sends."""
+    size, (elements,) = len(values), values[0].shape
+    codecs = [_core.Codec(spec, 7, rank, size) for rank in range(size)]
+    messages = [codec.encode(name, (elements,), 0, buffer(own)) for codec, own in zip(codecs, values)]
+    mean, sent = torch.zeros(elements), torch.zeros(elements)
+    for rank, message in enumerate(messages):
+        codecs[0].decode_add(name, (elements,), 0, rank, message, 1 / size, buffer(mean))
+    codecs[0].aggregate(name, buffer(mean))
+    owner = _core.Codec(spec, 7, size, size)
+    owner.decode_add(name, (elements,), 0, size, owner.encode(name, (elements,), 0, buffer(mean)), 1.0, buffer(sent))
+    return [codecs[0].unpack(name, (elements,), 0, rank, message) for rank, message in enumerate(messages)], sent
+
+
+@pytest.mark.parametrize("size", range(1, 10))
+def test_owners_of_any_number_of_ranks_send_the_hosts_means(size):
+    specs, coding, peers = FIXED, Coding(torch.device("cpu"), 7, size), Alone(size)
+    elements = [100 + at for at in range(len(specs))]
+    starts = [sum(elements[:at]) for at in range(len(specs))]
+    slots = [Slot(spec, (count,), start, start) for spec, count, start in zip(specs, elements, starts)]
+    pieces = [Piece(slot.name, 0, slot, slot) for slot in slots]
+    values = [torch.randn(sum(elements), generator=torch.Generator().manual_seed(rank)) for rank in range(size)]
+    by_host = [means_by_the_host(spec, spec, of_ranks) for spec, *of_ranks in zip(specs, *(one.split(elements) for one in values))]
+    layout = Layout(coding, elements, specs, [0] * len(specs), size)
+    for rank in range(1, size):
+        block = torch.zeros(layout.lengths[0], dtype=torch.uint8)
+        for place, (forms, _) in zip(layout.places, by_host):
+            block[place : place + len(forms[rank])] = torch.frombuffer(bytearray(forms[rank]), dtype=torch.uint8)
+        peers.others.append(block)
+    scatter, gather = Scatter(coding, peers, pieces, sum(elements)), Gather(coding, peers, pieces, drawn_from=size)
+    kept = lambda of: {kind: torch.zeros(sum(elements)) for kind in of.kept}
+    non_finite, out = NonFinite(torch.device("cpu")), torch.zeros(sum(elements))
+    means = scatter.means(scatter.pack(values[0], kept(scatter), 0), 0, non_finite, 0)
+    gather.add(gather.pack(means, kept(gather), 0), out, 0, non_finite, 1)
+    for spec, found, (_, mean) in zip(specs, out.split(elements), by_host):
+        assert torch.equal(found, mean), spec
 
 
 def saved(rank, size):
