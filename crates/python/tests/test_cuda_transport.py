@@ -43,8 +43,8 @@ SPECS = [*FIXED, "3lc:beta=0.5,gamma=0.25", "int8:momentum=0.9", "eden:bits=3,ef
 
 def compare(rank, size, specs, exchange, dtype=torch.float32, **options):
     """Runs a step of both transports side by side, then continues each with the other's state."""
-    # In turn a tensor that is cut into slices, a small one, one of fewer elements than ranks, and an
-    # empty one. The slices of the first have a rest.
+    # In turn a tensor that is cut into slices, a small one, one of fewer elements than ranks, and
+    # an empty one. The slices of the first have a rest.
     sizes = [[size * 4096, 300, 1, 0][at % 4] for at in range(len(specs))]
     sizes[0] += 5
     host, device = (Run(rank, specs, sizes, dtype, exchange=exchange, transport=name, **options) for name in ("host", "device"))
