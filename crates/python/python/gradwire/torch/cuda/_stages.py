@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, NamedTuple, Set
+from typing import Dict, List, Mapping, NamedTuple, Set, Tuple
 
 import torch
 
@@ -37,21 +37,54 @@ class Stages:
     ``narrow`` is whether the values of a 16-bit tensor have its type."""
 
     def __init__(self, reducer: _core.Reducer, shapes: Mapping[str, Shape], device: torch.device, peers: Peers, narrow: bool) -> None:
-        self._reducer, self._shapes, self._device, self._peers = reducer, dict(shapes), device, peers
+        self._reducer, self._shapes, self._device, self._peers, self._narrow = reducer, shapes, device, peers, narrow
         names = dict.fromkeys(reducer.exchange_at(first) for first, _ in reducer.stages)
-        exchanges = {name: self._exchange(name) for name in names}
+        self._exchanges = {name: self._exchange(name) for name in names}
         # The arrays of all exchanges.
-        self.kept = [kept for exchange in exchanges.values() for kept in exchange.kept]
-        self._all = [self._stage(first, exchanges[reducer.exchange_at(first)], narrow) for first, _ in reducer.stages]
+        self.kept = [kept for exchange in self._exchanges.values() for kept in exchange.kept]
+        self._all = [self._stage(first, self._exchanges[reducer.exchange_at(first)]) for first, _ in reducer.stages]
 
     def at(self, step: int) -> Stage:
         """The stage of a step."""
         return next(stage for stage in reversed(self._all) if stage.first <= step)
 
-    def _stage(self, first: int, exchange: _Exchange, narrow: bool) -> Stage:
+    def add(self, name: str, place: int, skips: bool) -> None:
+        """Adds a tensor, which ``shapes`` has now and which is at this place among the reducer's.
+        The streams must not use the kept arrays meanwhile; see ``Kept.add``."""
+        for exchange in self._exchanges.values():
+            for kept, slices in zip(exchange.kept, self._cut(exchange, name)):
+                users = users_of(self._reducer, {one.name: place for one in slices}, exchange.name, plain=kept is not exchange.kept[0])
+                kept.add([(one.name, one.shape) for one in slices], users, skips)
+        for stage in self._all:
+            specs, sent = self._specs(stage.first)
+            stage.specs[name] = sent[place]
+            if sent[place] != specs[place]:
+                stage.keep_scale.add(name)
+
+    def forget(self, name: str) -> None:
+        """Forgets what is kept for a tensor; as ``add``."""
+        for exchange in self._exchanges.values():
+            for kept, slices in zip(exchange.kept, self._cut(exchange, name)):
+                for one in slices:
+                    kept.forget(one.name)
+
+    def _cut(self, exchange: _Exchange, name: str) -> List[List[Slice]]:
+        """The slices of a tensor in the arrays of gradients, and in those of means."""
+        shape = self._shapes[name]
+        if exchange.name in ("all-gather", "all-reduce"):
+            return [[Slice(name, shape, 0, 0)]]
+        cut_one = cut_tensor if exchange.name == "scatter-reduce" else cut_rows
+        slices = exchange.slices[name] = cut_one(name, shape, self._peers.size)
+        return [slices, [one for one in slices if one.owner == self._peers.rank]]
+
+    def _specs(self, first: int) -> Tuple[List[str], List[str]]:
+        """The compressor of each tensor, and of its messages."""
         specs = self._reducer.specs(first)
         # Means of 16-bit gradients are rounded to 16 bits in the bucket anyway.
-        sent = self._reducer.message_specs(first) if narrow else specs
+        return specs, self._reducer.message_specs(first) if self._narrow else specs
+
+    def _stage(self, first: int, exchange: _Exchange) -> Stage:
+        specs, sent = self._specs(first)
         keep_scale = {name for name, spec, of in zip(self._shapes, specs, sent) if of != spec}
         return Stage(first, exchange, dict(zip(self._shapes, sent)), keep_scale)
 
