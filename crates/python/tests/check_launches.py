@@ -20,6 +20,7 @@ import triton
 import triton.language as tl
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.driver import CudaLauncher
 from triton.compiler import CompiledKernel, compiler
 
 from gradwire.torch.cuda import _launch, _repeated, _slices
@@ -40,10 +41,22 @@ class Compiled(CompiledKernel):
         self.src, self.name, self.metadata = source, source.fn.__name__, None
         self.function, self.packed_metadata = next(self.numbers), (options["num_warps"], 1, 0)
         # As if it were loaded.
-        self.module, self._module_pid, self._run = object(), None, lambda *given: launched.append(given)
+        self.module, self._module_pid, self._run = object(), None, launcher(f"signature {self.function}")
 
     def __del__(self):
         pass
+
+
+def launcher(signature):
+    """Triton's launcher, with a driver that records."""
+    found = CudaLauncher.__new__(CudaLauncher)
+    found.launch = lambda *given: launched.append(given)
+    found.gsan_enabled, found.num_ctas, found.arg_annotations, found.kernel_signature = False, 1, "annotations", signature
+    found.launch_cooperative_grid = found.launch_pdl = False
+    for which in ("global", "profile"):
+        setattr(found, f"{which}_scratch_size", 0)
+        setattr(found, f"{which}_scratch_align", 1)
+    return found
 
 
 triton.compiler.compile = compiler.compile = lambda source, target, options, **_: Compiled(source, target, options)
@@ -57,9 +70,9 @@ triton.runtime.driver.set_active(
 
 
 def plain(given):
-    """What a launcher is given, with addresses in place of tensors, and without hooks."""
-    *grid, stream, function, metadata, _, _, _ = given[:9]
-    return [grid, stream, function, metadata, [addresses(one) for one in given[9:]]]
+    """What the driver is given, with addresses in place of tensors, and without the objects that
+    hooks get."""
+    return [addresses(one) if isinstance(one, (int, float, str, tuple, torch.Tensor)) else None for one in given]
 
 
 def addresses(one):

@@ -13,15 +13,18 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch.distributed.algorithms.join import Join
+from torch.nn.parallel import DistributedDataParallel
 
 pytest.importorskip("triton", reason="PyTorch came without Triton")
 
 import gradwire
+from gradwire import _core
+from gradwire._arrays import buffer
 from gradwire.torch import _device
 from gradwire.torch._hook import Hook
 from gradwire.torch._options import Options
 from gradwire.torch.cuda._batch import Slot
-from gradwire.torch.cuda._collectives import Peers, Traffic
+from gradwire.torch.cuda._collectives import Gather, Peers, Piece, Scatter, Traffic
 from gradwire.torch.cuda._config import Config
 from gradwire.torch.cuda._kernel import Dense
 from gradwire.torch.cuda._nonfinite import Found, NonFinite, note
@@ -38,28 +41,28 @@ FIXED = [name for name in KERNELS if isinstance(kernel_and_memory(Config.of(name
 SPECS = [*FIXED, "3lc:beta=0.5,gamma=0.25", "int8:momentum=0.9", "eden:bits=3,ef=on", "terngrad:clip=0,ef=on", "qsgd:s=7,bucket=100,norm=max"]
 
 
-def compare(rank, size, specs, exchange, dtype=torch.float32, steps=2, **options):
-    """Runs both transports side by side, then continues each with the other's state."""
-    # In turn a tensor that is cut into slices with a rest, a small one, one of fewer elements than
-    # ranks, and an empty one.
-    sizes = [[size * 4096 + 5, 300, 1, 0][at % 4] for at in range(len(specs))]
+def compare(rank, size, specs, exchange, dtype=torch.float32, **options):
+    """Runs a step of both transports side by side, then continues each with the other's state."""
+    # In turn a tensor that is cut into slices, a small one, one of fewer elements than ranks, and
+    # an empty one. The slices of the first have a rest.
+    sizes = [[size * 4096, 300, 1, 0][at % 4] for at in range(len(specs))]
+    sizes[0] += 5
     host, device = (Run(rank, specs, sizes, dtype, exchange=exchange, transport=name, **options) for name in ("host", "device"))
-    for step in range(steps):
-        check(specs, sizes, host.step(step), device.step(step), step)
+    check(specs, sizes, host.step(0), device.step(0), 0)
     states = [run.handle.state_dict() for run in (host, device)]
     assert entries(states[0]) == entries(states[1])
     host.handle.load_state_dict(states[1])
     device.handle.load_state_dict(states[0])
-    check(specs, sizes, host.step(steps), device.step(steps), steps)
+    # Residuals and velocities of the first step count in the second.
+    check(specs, sizes, host.step(1), device.step(1), 1)
     stats = [run.handle.stats() for run in (host, device)]
-    assert stats[0]["elements"] == stats[1]["elements"] == sum(sizes) and stats[1]["total_steps"] == steps + 1
+    assert stats[0]["elements"] == stats[1]["elements"] == sum(sizes) and stats[1]["total_steps"] == 2
     return device.handle.state_dict(), stats[1], str(device.handle.describe())
 
 
-@pytest.mark.parametrize("size, steps", [(1, 1), (3, 2)])
-def test_means_of_slices_residuals_and_states_are_the_hosts(size, steps):
-    # In another order, so compressors have tensors of other sizes.
-    found = ranks(size, compare, SPECS[size:] + SPECS[:size], "scatter-reduce", torch.float32, steps)
+@pytest.mark.parametrize("size, specs", [(1, ["int8:momentum=0.9", "3lc", "eden", "none"]), (3, SPECS)])
+def test_means_of_slices_residuals_and_states_are_the_hosts(size, specs):
+    found = ranks(size, compare, specs, "scatter-reduce")
     assert "messages travel through the device" in found[0][2]
 
 
@@ -73,22 +76,34 @@ def halves(rank, size):
     # Gradients that are sent as they are keep the factor of a scaler.
     scaler = torch.amp.GradScaler("cpu", init_scale=3.0)
     for exchange, dtype in (("scatter-reduce", torch.float16), ("all-gather", torch.bfloat16)):
-        _, stats, text = compare(rank, size, ["3lc", "none"], exchange, dtype, 1, scaler=scaler)
+        _, stats, text = compare(rank, size, ["3lc", "none"], exchange, dtype, scaler=scaler)
         # 5 elements a byte in each slice, and 16 bits an element.
         slices = [4099, 4098] if exchange == "scatter-reduce" else [8197]
         assert stats["message_bytes"] == sum(4 + -(-one // 5) for one in slices) + 600, (stats, text)
 
 
-def test_sixteen_bit_buckets_get_the_hosts_means():
+    for dtype in (torch.bfloat16, torch.float32):
+        run, plain = Run(rank, [], [300, 7], dtype, transport="device"), DistributedDataParallel(Given([300, 7], dtype))
+        found = run.step(0)
+        plain(run.gradients(0, rank)).backward()
+        # Of two ranks, sums have no order.
+        expected = torch.cat([parameter.grad.flatten() for parameter in plain.parameters()])
+        assert (found == expected.float().view(torch.int32)).all()
+        assert run.handle.stats()["message_bytes"] == 307 * dtype.itemsize
+
+
+def test_sixteen_bit_buckets_get_the_means_of_the_host_and_of_pytorch():
     ranks(2, halves)
 
 
 def staged(rank, size):
     """A schedule, whose states are saved at the steps around its boundary, loaded and saved again;
     then a rank without data."""
-    sizes, schedule = [size * 4096 + 5, 300], {"compressor": "none until 2 then int8", "exchange": "all-gather"}
+    # By all-reduce, then by all-gather.
+    sizes, schedule = [4096, 300], {"compressor": "none until 2 then int8"}
     host, device = (Run(rank, [], sizes, ddp={"static_graph": True}, transport=name, **schedule) for name in ("host", "device"))
-    for step in range(4):
+    host.step(0), device.step(0)
+    for step in range(1, 4):
         check([schedule] * 2, sizes, host.step(step), device.step(step), step)
         states = [run.handle.state_dict() for run in (host, device)]
         for run, state in zip((host, device), reversed(states)):
@@ -96,7 +111,7 @@ def staged(rank, size):
         again = [run.handle.state_dict() for run in (host, device)]
         assert entries(again[0]) == entries(again[1]) == entries(states[0]) == entries(states[1]), step
     # After a boundary, the last messages are still those of the stage before.
-    assert [one.message_bytes for one in device.handle.describe().tensors] == [4 + size * 4096 + 5, 304]
+    assert [one.message_bytes for one in device.handle.describe().tensors] == [4 + 4096, 304]
     means = []
     for name in ("host", "device"):
         run = Run(rank, ["int8"], [300], transport=name)
@@ -105,12 +120,39 @@ def staged(rank, size):
     assert means[0] == means[1]
 
 
+# Compressors whose messages are floats, with the largest error of a mean.
+SUMS = {"none": 1e-6, "fp16": 1e-2, "bf16": 1e-1, "fp16:ef=on": 1e-2}
+
+
+def summed(rank, size):
+    sizes = [300, 7, 1, 260]
+    host, device = (Run(rank, list(SUMS), sizes, transport=name) for name in ("host", "device"))
+    for step in range(2):
+        found = [run.step(step).view(torch.float32).split(sizes) for run in (host, device)]
+        exact = [sum(of_ranks).flatten() / size for of_ranks in zip(*(device.gradients(step, one) for one in range(size)))]
+        for error, on_host, on_device, mean in zip(SUMS.values(), *found, exact):
+            assert (on_device - mean).abs().max() <= error and (on_device - on_host).abs().max() <= error
+    # Residuals depend on this rank only.
+    states = [entries(run.handle.state_dict()) for run in (host, device)]
+    assert states[0] == states[1] and any(map(any, states[1][1].values()))
+    sent = device.handle.stats()
+    # An all-reduce sends two thirds of the message twice.
+    assert 0 <= sent["bytes_up"] - 4 * sent["message_bytes"] // 3 < 200, sent
+    return torch.cat(found[1]).tolist(), str(device.handle.describe())
+
+
+def test_messages_that_are_floats_are_summed_by_the_backend():
+    found = ranks(3, summed)
+    assert found[0][0] == found[1][0] == found[2][0]
+    assert "all-reduce over 3 ranks" in found[0][1] and "messages travel through the device" in found[0][1]
+
+
 def test_stages_states_at_their_boundary_and_ranks_without_data_are_the_hosts():
     ranks(2, staged)
 
 
 def test_nine_ranks_average_by_slices_by_default():
-    found = ranks(9, compare, ["int8", "eden"], "auto", torch.float32, 1)
+    found = ranks(9, compare, ["int8", "eden"], "auto")
     assert "scatter-reduce over 9 ranks" in found[0][2]
     # What the collectives of a step send: this rank's messages, to eight of nine owners, and the
     # mean of its slice, to eight ranks; heads and padding to 16 bytes come on top.
@@ -119,15 +161,70 @@ def test_nine_ranks_average_by_slices_by_default():
     assert 16 * slices <= stats["bytes_up"] <= 16 * slices + 9 * 16 * 16, stats
 
 
-def saved(rank, size, transport):
-    run = Run(rank, ["int8", "3lc"], [size * 4096 + 5, 300], transport=transport, exchange="scatter-reduce")
-    run.step(0)
-    return run.handle.state_dict()
+class Alone:
+    """Rank 0, which owns everything. The messages of the other ranks are the host's."""
+
+    def __init__(self, size):
+        self.rank, self.size, self.others = 0, size, []
+
+    def all_to_all(self, sent, lengths):
+        return torch.cat([sent[: lengths[0]], *self.others])
+
+    def all_gather(self, sent):
+        return torch.cat([sent, torch.zeros(len(sent) * (self.size - 1), dtype=torch.uint8)])
+
+
+def means_by_the_host(spec, name, values):
+    """The forms of all ranks' messages, and the mean that rank 0 sends."""
+    size, (elements,) = len(values), values[0].shape
+    codecs = [_core.Codec(spec, 7, rank, size) for rank in range(size)]
+    messages = [codec.encode(name, (elements,), 0, buffer(own)) for codec, own in zip(codecs, values)]
+    mean, sent = torch.zeros(elements), torch.zeros(elements)
+    for rank, message in enumerate(messages):
+        codecs[0].decode_add(name, (elements,), 0, rank, message, 1 / size, buffer(mean))
+    codecs[0].aggregate(name, buffer(mean))
+    owner = _core.Codec(spec, 7, size, size)
+    owner.decode_add(name, (elements,), 0, size, owner.encode(name, (elements,), 0, buffer(mean)), 1.0, buffer(sent))
+    return [codecs[0].unpack(name, (elements,), 0, rank, message) for rank, message in enumerate(messages)], sent
+
+
+@pytest.mark.parametrize("size", range(1, 10))
+def test_owners_of_any_number_of_ranks_send_the_hosts_means(size):
+    specs, coding, peers = FIXED, Coding(torch.device("cpu"), 7, size), Alone(size)
+    elements = [100 + at for at in range(len(specs))]
+    starts = [sum(elements[:at]) for at in range(len(specs))]
+    slots = [Slot(spec, (count,), start, start) for spec, count, start in zip(specs, elements, starts)]
+    pieces = [Piece(slot.name, 0, slot, slot) for slot in slots]
+    values = [torch.randn(sum(elements), generator=torch.Generator().manual_seed(rank)) for rank in range(size)]
+    by_host = [means_by_the_host(spec, spec, of_ranks) for spec, *of_ranks in zip(specs, *(one.split(elements) for one in values))]
+    layout = Layout(coding, elements, specs, [0] * len(specs), size)
+    for rank in range(1, size):
+        block = torch.zeros(layout.lengths[0], dtype=torch.uint8)
+        for place, (forms, _) in zip(layout.places, by_host):
+            block[place : place + len(forms[rank])] = torch.frombuffer(bytearray(forms[rank]), dtype=torch.uint8)
+        peers.others.append(block)
+    scatter, gather = Scatter(coding, peers, pieces, sum(elements)), Gather(coding, peers, pieces, drawn_from=size)
+    kept = lambda of: {kind: torch.zeros(sum(elements)) for kind in of.kept}
+    non_finite, out = NonFinite(torch.device("cpu")), torch.zeros(sum(elements))
+    means = scatter.means(scatter.pack(values[0], kept(scatter), 0), 0, non_finite, 0)
+    gather.add(gather.pack(means, kept(gather), 0), out, 0, non_finite, 1)
+    for spec, found, (_, mean) in zip(specs, out.split(elements), by_host):
+        assert torch.equal(found, mean), spec
+
+
+def saved(rank, size):
+    found = []
+    for transport in ("host", "device"):
+        run = Run(rank, ["int8", "3lc"], [size * 4096, 300], transport=transport, exchange="scatter-reduce")
+        run.step(0)
+        found.append(run.handle.state_dict())
+    assert entries(found[0]) == entries(found[1])
+    return found[1]
 
 
 def resharded(rank, size, states, saved_by):
     """The state of this rank after a step from the states of another number of ranks."""
-    sizes = [saved_by * 4096 + 5, 300]
+    sizes = [saved_by * 4096, 300]
     found = []
     for transport in ("host", "device"):
         run = Run(rank, ["int8", "3lc"], sizes, transport=transport, exchange="scatter-reduce")
@@ -137,14 +234,13 @@ def resharded(rank, size, states, saved_by):
 
 
 def test_states_suit_other_numbers_of_ranks():
-    states = ranks(3, saved, "device")
-    assert [entries(state) for state in states] == [entries(state) for state in ranks(3, saved, "host")]
-    ranks(2, resharded, states, 3)
+    ranks(2, resharded, ranks(3, saved), 3)
 
 
 def small(rank, transport, exchange, **options):
-    scaler = torch.amp.GradScaler("cpu", init_scale=3.0)
-    return Run(rank, ["int8", "3lc", "none"], [8197, 300, 5], transport=transport, exchange=exchange, scaler=scaler, **options)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    specs = ["none", "bf16:ef=on", "none"] if exchange == "all-reduce" else ["int8", "3lc", "none"]
+    return Run(rank, specs, [8192, 300, 5], transport=transport, exchange=exchange, scaler=scaler, **options)
 
 
 def poisoned(rank, exchange, bad, on_nonfinite):
@@ -183,7 +279,7 @@ def not_finite(rank, size, exchange, bad):
     return poisoned(rank, exchange, bad, "error")
 
 
-@pytest.mark.parametrize("exchange, bad", [("all-gather", 1), ("scatter-reduce", 0)])
+@pytest.mark.parametrize("exchange, bad", [("all-gather", 1), ("scatter-reduce", 0), ("all-reduce", 1)])
 def test_all_ranks_learn_of_values_that_are_not_finite(exchange, bad):
     for message in ranks(2, not_finite, exchange, bad):
         assert f"'all.1' on rank 1 contains NaN or infinity at step {bad}" in message and "on_nonfinite=\"skip\"" in message
@@ -225,7 +321,7 @@ def lost(rank, size, how):
     # DistributedDataParallel itself waits for other ranks in the second step.
     run.step(0), run.step(1)
     if rank == 1:
-        os._exit(9) if how == "killed" else time.sleep(4)
+        os._exit(9) if how == "killed" else time.sleep(3)
     run.step(2)
 
 
@@ -250,7 +346,7 @@ def refused(rank, size):
     found = [
         message(["topk:ratio=0.1"]),
         message(["atomo"], exchange="all-gather"),
-        message(["fp16"]),
+        message(["powersgd"]),
         message(device="host"),
     ]
     with pytest.raises(gradwire.ConfigError, match="did you mean 'device'"):
@@ -276,7 +372,7 @@ def test_what_cannot_stay_on_the_device_is_refused_with_the_remedy():
     for messages in ranks(2, refused):
         assert "the length of messages of 'topk" in messages[0]
         assert "no kernel for 'atomo'" in messages[1]
-        assert "exchange='scatter-reduce'" in messages[2]
+        assert "ranks compute the result of 'powersgd" in messages[2] and "in several rounds" in messages[2]
         assert "leave device= out" in messages[3]
         assert "on rank 1, it is raining" in messages[4]
         assert "on rank 1, the collectives of the process group deliver wrong bytes" in messages[5]
@@ -340,6 +436,7 @@ def chosen(transport, backend, spec="int8", exchange="all-gather"):
 
 def test_messages_stay_on_a_gpu_by_default_if_nccl_sends_them():
     assert chosen("auto", "nccl") == chosen("device", "nccl") == chosen("auto", "nccl", exchange="scatter-reduce") == "messages on the device"
+    assert chosen("auto", "nccl", "none", "all-reduce") == chosen("auto", "nccl", "fp16", "all-reduce") == "messages on the device"
     assert chosen("auto", "gloo") == chosen("host", "nccl") == chosen("auto", "nccl", "topk") == "messages through the host"
     with pytest.raises(gradwire.ConfigError, match="sends tensors on cuda by gloo; create it with NCCL"):
         chosen("device", "gloo")

@@ -6,6 +6,7 @@ import re
 from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest
+import torch
 
 import gradwire
 import gradwire.torch
@@ -66,3 +67,14 @@ def test_a_check_changes_nothing():
     assert options == before and options.exchange == "auto" and options.resolved().exchange == "all-gather"
     with pytest.raises(FrozenInstanceError):
         options.exchange = "all-gather"
+
+
+def test_low_rank_methods_are_refused_if_slices_would_cut_their_matrices():
+    named = [("w", torch.empty(128, 128))]
+    cases = [({"compressor": "powersgd", "exchange": "scatter-reduce"}, 2), ({"rules": ["w -> atomo"]}, 9)]
+    for options, ranks in cases:
+        with pytest.raises(gradwire.ConfigError, match="needs whole matrices, but scatter-reduce cuts tensors into slices; use exchange='all-g"):
+            Options(**options).reducer_alone(named, ranks)
+    # Vectors are sent uncompressed.
+    for tensors, exchange in ((named, "all-reduce"), ([("b", torch.empty(9))], "scatter-reduce")):
+        Options("powersgd", exchange=exchange).reducer_alone(tensors, 2).close()

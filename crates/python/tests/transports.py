@@ -36,11 +36,14 @@ class Run:
         self.model.zero_grad()
         return self.backward(step)
 
+    def gradients(self, step, rank):
+        """The gradients of a rank."""
+        generator = torch.Generator().manual_seed(100 * step + rank)
+        return [torch.randn(size, 1, generator=generator).to(self.dtype) for size in self.sizes]
+
     def backward(self, step):
         """Adds the gradients of a step, and returns all gradients, as bits."""
-        generator = torch.Generator().manual_seed(100 * step + self.rank)
-        gradients = [torch.randn(size, 1, generator=generator).to(self.dtype) for size in self.sizes]
-        self.model(gradients).backward()
+        self.model(self.gradients(step, self.rank)).backward()
         return torch.cat([parameter.grad.float().flatten() for parameter in self.model.parameters()]).view(torch.int32)
 
 

@@ -79,20 +79,18 @@ impl Plan {
     }
 
     /// Every plan that gradwire offers between these ranks for messages that do or do not add up,
-    /// `adds`. Messages stay on the GPU, `on_device`, between all ranks only; on two levels they
-    /// travel by the host. With one node or one rank a node, all plans are flat.
+    /// `adds`, and can or cannot stay on the GPU, `on_device`. With one node or one rank a node,
+    /// all plans are flat.
     pub fn all(at: &Topology, adds: bool, on_device: bool) -> Vec<Self> {
         if adds {
             return vec![Self::PLAIN];
         }
-        let mut plans = Self::by(Levels::Flat, Transport::Host).to_vec();
-        if on_device {
-            plans.extend(Self::by(Levels::Flat, Transport::Device));
-        }
-        if at.nodes > 1 && at.ranks_per_node > 1 {
-            plans.extend(Self::by(Levels::Two, Transport::Host));
-        }
-        plans
+        let all_levels = [Levels::Flat, Levels::Two];
+        let levels = &all_levels[..if at.nodes > 1 && at.ranks_per_node > 1 { 2 } else { 1 }];
+        let transports: &[Transport] =
+            if on_device { &[Transport::Host, Transport::Device] } else { &[Transport::Host] };
+        let of = |&levels| transports.iter().flat_map(move |&one| Self::by(levels, one));
+        levels.iter().flat_map(of).collect()
     }
 
     /// Every plan between sites whose ranks hold shards.

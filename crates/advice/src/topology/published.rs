@@ -121,8 +121,8 @@ fn sharded() -> Result<Published> {
         work: "ZeRO++ (Wang et al. 2023, arXiv 2306.10209) and SDP4Bit (Jia et al. 2024, arXiv 2410.15526)",
         figure: "up to 2.16 × on 384 GPUs; up to 4.08 × on 128 GPUs",
         simulated: format!(
-            "`int4:hadamard=on,ef=off` on two levels, on 128 GPUs in 16 nodes, as if it had kernels and its messages stayed on \
-             the GPU, gradients only: {}",
+            "`int4:hadamard=on,ef=off` on two levels, on 128 GPUs in 16 nodes, with messages that stay on the GPU, as if its \
+             kernels were those of `eden:bits=4`, gradients only: {}",
             at.join(", ")
         ),
         difference: "Both shard the model and compress weights, too, which is not simulated; their links and models \

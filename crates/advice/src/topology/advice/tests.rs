@@ -40,9 +40,8 @@ fn slow_links_between_nodes_call_for_two_levels_and_fast_ones_for_none() {
             || text.contains("1600 Gbit/s inside"),
         "{text}"
     );
-    // Between nodes messages travel by the host.
     let call =
-        "register(model, \"eden\", exchange=\"scatter-reduce\", transport=\"host\", nodes=16)";
+        "register(model, \"eden\", exchange=\"scatter-reduce\", transport=\"device\", nodes=16)";
     assert!(text.contains(call), "{text}");
     assert!(text.contains("At 100000 Gbit/s: do not compress"), "{text}");
     assert!(text.contains("\n- 3lc, efsignsgd: late residuals"), "{text}");

@@ -8,8 +8,7 @@ from typing import Any, Dict, Iterable, List, Sequence, Set, Tuple, TypeVar
 
 import torch
 
-from .. import _core
-from ._options import Options
+from ._options import Options, low_rank
 from ._tensors import Named, shape_of
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
@@ -90,8 +89,7 @@ def model_of(named: Iterable[Named], options: Options, nodes: int) -> Model:
     # Rules have no stages.
     follows = lambda of_stages: len(set(of_stages)) > 1 if len(stages) > 1 else of_stages[0] == spec
     fixed = {name: of_stages[0] for name, of_stages in specs.items() if not follows(of_stages)}
-    low_rank = {one["id"] for one in _core.compressors() if one["family"] == "low-rank"}
-    whole = {name for name, of_stages in specs.items() if any(one.partition(":")[0] in low_rank for one in of_stages)}
+    whole = {name for name, of_stages in specs.items() if any(one.partition(":")[0] in low_rank() for one in of_stages)}
     # Several stages may have several exchanges, which the reducers of columns choose, too.
     exchange = exchanges.pop() if len(exchanges) == 1 else options.exchange
     return Model(shapes, fixed, whole, exchange, spec, votes, stages)

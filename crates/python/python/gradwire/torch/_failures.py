@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from contextlib import contextmanager
 from threading import Condition
 from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -14,9 +12,7 @@ import torch
 from .. import _core
 from ._first_report import first_report
 from ._nodes import Nodes
-
-# The number of a rank in an error, unless its node follows.
-_RANK = re.compile(r"\brank (\d+)\b(?! \(node)")
+from ._reports import error_of, packed, renumbered, unpacked
 
 # The most names of parameters in an error.
 _NAMES = 4
@@ -150,16 +146,19 @@ class Failures:
         return None
 
     def _named(self, rank: int) -> str:
-        """A rank of ``control`` for errors: its number in the job, and its place."""
-        return f"rank {self._ranks[rank]} (node {self._nodes.node_of(rank)}, local rank {self._nodes.local_rank_of(rank)})"
+        """A rank of ``control`` for errors."""
+        return f"rank {self._place(rank)}"
+
+    def _place(self, rank: int) -> str:
+        """The number of a rank of ``control`` in the job, and its place."""
+        return f"{self._ranks[rank]} (node {self._nodes.node_of(rank)}, local rank {self._nodes.local_rank_of(rank)})"
 
     def _of_own_node(self, local_rank: int) -> str:
         return self._named(self._nodes.of_node(self._node)[local_rank])
 
     def of_column(self, error: Exception) -> Exception:
         """An error of this rank's column, whose ranks are nodes, with the rank that it names."""
-        named = lambda node: self._named(self._nodes.of_column(self._local_rank)[node])
-        return _renamed(error, self._nodes.count, named)
+        return renumbered(error, [self._place(rank) for rank in self._nodes.of_column(self._local_rank)])
 
     def cause_of(self, error: Exception) -> Exception:
         """The error to raise in place of this rank's. All ranks of a failed step call it, so they
@@ -170,36 +169,20 @@ class Failures:
 
     def _found(self, own: Exception) -> Exception:
         try:
-            report = json.dumps([type(own).__name__, str(own)]).encode()
-            reports: List[Tuple[str, str]] = [json.loads(one) for one in self._control.gather(0, report)]
+            reports = [unpacked(one) for one in self._control.gather(0, packed(own))]
             self._control.wait()
         except _core.GradwireError as lost:
-            found = _renamed(lost, self._control.size, self._named)
+            found = renumbered(lost, [self._place(rank) for rank in range(self._control.size)])
             # Ranks that noticed the loss earlier may have ended, and seem to be lost, too.
-            kind, text = json.loads(first_report(self._key, json.dumps([type(found).__name__, str(found)])))
-            return found if text == str(found) else _error(kind, text)
+            kind, text = unpacked(first_report(self._key, packed(found).decode()).encode())
+            return found if text == str(found) else error_of(kind, text)
         for primary in _PRIMARY:
             for rank, (kind, text) in enumerate(reports):
                 if primary(kind, text):
                     # Errors of values that are not finite name their rank.
                     where = "" if kind == "NonFiniteError" else f"on {self._named(rank)}: "
-                    return own if rank == self._control.rank else _error(kind, where + text)
+                    return own if rank == self._control.rank else error_of(kind, text, where)
         return own
-
-
-def _error(kind: str, text: str) -> Exception:
-    """An error of another rank."""
-    error: Exception = getattr(_core, kind, _core.GradwireError)(text)
-    return error
-
-
-def _renamed(error: Exception, size: int, named: Callable[[int], str]) -> Exception:
-    """An error with another name of the first rank in its text, which is below ``size``."""
-    found = _RANK.search(str(error))
-    if found is None or int(found[1]) >= size:
-        return error
-    text = str(error)
-    return type(error)(text[: found.start()] + named(int(found[1])) + text[found.end() :])
 
 
 def _explained(error: Exception) -> Exception:

@@ -7,8 +7,9 @@ import json
 import re
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
+from functools import lru_cache
 from numbers import Real
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 from .. import _core
 from .._arrays import whole_number
@@ -103,6 +104,7 @@ class Options:
             rows=rows,
         )
         _exit.watch(created)
+        _check_matrices(created)
         return created
 
     def reducer_of_gradients(self, named: Iterable[Named], channel: Channel, column: Optional[Column] = None) -> _core.Reducer:
@@ -156,6 +158,25 @@ class Alone:
 
     def close(self) -> None:
         pass
+
+
+@lru_cache(maxsize=1)
+def low_rank() -> FrozenSet[str]:
+    """The compressors that need whole matrices."""
+    return frozenset(one["id"] for one in _core.compressors() if one["family"] == "low-rank")
+
+
+def _check_matrices(reducer: _core.Reducer) -> None:
+    """Refuses low-rank methods whose matrices would be cut into slices, and closes the reducer."""
+    for step, _ in reducer.stages:
+        specs = reducer.specs(step) if reducer.exchange_at(step) == "scatter-reduce" else []
+        found = next((spec for spec in specs if spec.partition(":")[0] in low_rank()), None)
+        if found is not None:
+            reducer.close()
+            raise _core.ConfigError(
+                f"'{found}' needs whole matrices, but scatter-reduce cuts tensors into slices; use exchange='all-gather' or, for methods in "
+                "rounds such as powersgd, 'all-reduce'"
+            )
 
 
 def check_given(compressor: Any) -> None:

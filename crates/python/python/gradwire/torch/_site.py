@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import struct
 import weakref
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from ._checks import is_sharded
 from ._copyable import broadcast
 from ._deadlines import LONGEST, WAITING_DEADLINES
 from ._options import Options
+from ._reports import error_of, packed, renumbered, unpacked
 from ._rows import Rows
 from ._tensors import Named, own_part, plain, trainable
 
@@ -176,13 +176,12 @@ class ShardedSite(Site):
             self._reducer.wait()
         except _core.GradwireError as error:
             if self._broken is None:
-                text = _renumbered(str(error), [f"{rank} (shard {shard} of this site)" for shard, rank in enumerate(self._ranks)])
-                self._broken = _of_site(type(error)(text))
+                self._broken = _of_site(renumbered(error, [f"{rank} (shard {shard} of this site)" for shard, rank in enumerate(self._ranks)]))
             # The error of later calls would not tell the cause.
             raise self._broken from error
         for rank, one in zip(self._ranks, told):
             if one.startswith(_ERROR):
-                raise _failed(rank, one)
+                raise _of_site(error_of(*unpacked(one[1:]), f"rank {rank}, which has another shard of this model, failed: "))
         return told
 
     @contextmanager
@@ -197,7 +196,7 @@ class ShardedSite(Site):
             located = self._located(error)
             # If the connections of the site are broken, the others notice it.
             with suppress(_core.GradwireError):
-                self._exchange(_ERROR + json.dumps([type(located).__name__, str(located)]).encode())
+                self._exchange(_ERROR + packed(located))
             if located is error:
                 raise
             raise located from error
@@ -208,7 +207,7 @@ class ShardedSite(Site):
         if not isinstance(error, _core.GradwireError) or not self._same_shard:
             return error
         names = [f"{rank} (site {site}, shard {self.rank})" for site, rank in enumerate(self._same_shard)]
-        return type(error)(_renumbered(str(error), names))
+        return renumbered(error, names)
 
     def norm(self, rows: torch.Tensor, purpose: str) -> float:
         square = float(rows.norm().item()) ** 2
@@ -222,27 +221,11 @@ class ShardedSite(Site):
             self._release()
 
 
-def _failed(rank: int, message: bytes) -> Exception:
-    """The error of the other ranks of a site after one of them has failed: of the same type, if it
-    is gradwire's."""
-    kind, text = json.loads(message[1:])
-    known: Any = getattr(_core, kind, None)
-    of_gradwire = isinstance(known, type) and issubclass(known, _core.GradwireError)
-    made: Any = known if of_gradwire else _core.PeerLostError
-    error: Exception = made(f"rank {rank}, which has another shard of this model, failed: {'' if of_gradwire else kind + ': '}{text}")
-    return _of_site(error)
-
-
 def _of_site(error: Exception) -> Exception:
     """Marks an error that the ranks of a site get from their own messages, so no rank tells it to
     the others."""
     error.is_of_site = True  # type: ignore[attr-defined]
     return error
-
-
-def _renumbered(text: str, names: Sequence[str]) -> str:
-    """The text of an error with the names of ranks for their numbers in a process group."""
-    return re.sub(r"\brank (\d+)", lambda found: f"rank {names[int(found[1])]}" if int(found[1]) < len(names) else found[0], text)
 
 
 def _holds(layout: Any) -> str:

@@ -36,14 +36,14 @@ pub(super) const LIST: &str = "\
 - **Exchanges.** Bytes and latencies are those of [`gradwire_advice::topology`](../../crates/advice/src/topology/mod.rs). \
 NCCL gets the benefit of the doubt: its all-reduce reduces inside a node before anything leaves the node, its gathers send \
 along a ring, and both wait as a tree. An all-to-all sends each message on its own, from all ranks of a node through its link. On two levels NCCL reduces and gathers \
-float32 inside a node, and messages between nodes travel by the host, as gradwire sends them; so do those of local steps.
+float32 inside a node, and messages between nodes travel by the host or stay on the GPU; those of local steps travel by the host.
 - **Overlap.** Buckets are exchanged one after the other as they become ready, as in `advise`. Kernels delay the backward \
 pass by their own time; NCCL's kernels delay nothing, and launches run ahead of the GPU. A round of local steps is hidden by \
 nothing.
 - **Kernels.** Speeds with 250 million elements, and launches of a million ([measured](../gpu)), of whole tensors: kernels of \
 slices, and one launch for the messages of all ranks, are assumed to be as fast. `eden:bits=2` is taken to be as fast as `eden`. \
-`int4` has no kernels and travels by the host; beside published gains it is taken to be as fast as `eden:bits=4` with the \
-transform, and as `int8` without it. An RTX 3090 is slower by the ratio of the \
+The kernels of `int4` were not measured; they are taken to be as fast as those of `eden:bits=4` with the transform, and of \
+`int8` without it. An RTX 3090 is slower by the ratio of the \
 memory's bandwidths, 5.1.
 - **Messages.** From GPU to GPU they are forms without lossless codes; by the host they are coded, and a core for each rank \
 compresses at the speed of [one core of a Zen 5](../bench), behind copies of the gradients over PCIe. \

@@ -43,7 +43,7 @@ pub(super) fn larger_buckets(Simulated { methods, .. }: &Simulated) -> String {
     )
 }
 
-/// Two levels by the host and, as gradwire does not offer it, by the device.
+/// Two levels by the host and by the device.
 pub(super) fn on_the_device(Simulated { methods, .. }: &Simulated) -> String {
     let recording = NODES.recording();
     let mut rows = Table::new(["compressor", "link of a node", "by the host", "by the device"]);
@@ -64,8 +64,8 @@ pub(super) fn on_the_device(Simulated { methods, .. }: &Simulated) -> String {
         }
     }
     format!(
-        "On two levels gradwire sends messages by the host. Steps of 16 × 8 ranks, beside those of messages that would stay on \
-         the GPU, in forms without lossless codes:\n\n{}",
+        "Steps of 16 × 8 ranks on two levels: with messages by the host, and with messages that stay on the GPU, in forms \
+         without lossless codes:\n\n{}",
         rows.markdown()
     )
 }
@@ -73,13 +73,13 @@ pub(super) fn on_the_device(Simulated { methods, .. }: &Simulated) -> String {
 /// Other figures in place of the guesses, for nodes of two sizes.
 pub(super) fn other_guesses(Simulated { methods, .. }: &Simulated) -> String {
     let hardware = Hardware::H200;
-    let quicker = Hardware { host_message: 0.2 * hardware.host_message, ..hardware };
-    let messages = Hardware { host_message: 3.0 * hardware.host_message, ..hardware };
+    let quicker = Hardware { device_message: 0.5 * hardware.device_message, ..hardware };
+    let messages = Hardware { device_message: 5.0 * hardware.device_message, ..hardware };
     let inside = NODES.inside / 4.0;
     let pictures = [
         ("as above", NODES),
-        ("a message takes 6 µs", Picture { hardware: quicker, ..NODES }),
-        ("a message takes 90 µs", Picture { hardware: messages, ..NODES }),
+        ("a message takes 1 µs", Picture { hardware: quicker, ..NODES }),
+        ("a message takes 10 µs", Picture { hardware: messages, ..NODES }),
         ("latencies between nodes of 100 µs", Picture { latency: 5 * NODES.latency, ..NODES }),
         ("50 GB/s inside", Picture { inside, ..NODES }),
     ];
@@ -92,8 +92,8 @@ pub(super) fn other_guesses(Simulated { methods, .. }: &Simulated) -> String {
     };
     let rows: Vec<Row> = [[16, 8], [1250, 8]].into_iter().flat_map(of).collect();
     format!(
-        "Steps at 100 Gbit/s, if one of the assumptions is replaced. The fastest one stays the same: `eden` in 16 nodes, \
-         `bf16` in 1250.\n\n{}",
+        "Steps at 100 Gbit/s, if one of the assumptions is replaced. In 16 nodes `eden` stays the fastest. In 1250 nodes `bf16` is, \
+         unless a message between GPUs takes 1 µs instead of 2.\n\n{}",
         table("nodes × ranks", &rows)
     )
 }

@@ -12,12 +12,14 @@ The caller cuts tensors into pieces and decides where their elements are:
   owners to a buffer. An all-gather.
 - ``Average``: ``pack`` compresses all pieces, and ``add`` writes their means over all ranks to a
   buffer. An all-reduce by an all-gather, for a few ranks. Owners and ``own`` do not matter.
+- ``Sum``: the same for messages that are floats, which the backend's all-reduce adds up.
 
 If some element of the step was not finite on a rank, ``means`` and ``add`` make all results NaN.
 
 ``pack`` takes the kept arrays with the names ``kept``. It and the other method may run in two
 streams. A scatter-reduce is a ``Scatter`` and then a ``Gather`` of the means. Messages are added in
-the order of ranks, so sums have the same bits on all ranks and equal the host's.
+the order of ranks, so sums have the same bits on all ranks and equal the host's; but the backend
+chooses the order of a ``Sum``, which are the same bits on all ranks, and the host's up to rounding.
 """
 
 from __future__ import annotations
@@ -27,13 +29,18 @@ from datetime import timedelta
 from typing import Any, Callable, List, Optional, Sequence
 
 import torch
-from torch.distributed.distributed_c10d import AllgatherOptions, AllToAllOptions
+from torch.distributed.distributed_c10d import AllgatherOptions, AllreduceOptions, AllToAllOptions
 
 from ._batch import Slot
 from ._memory import Arrays
+from .halves import Uncompressed
 from ._nonfinite import NonFinite, note
-from ._packed import Coding, Layout, Packer, Sender, Unpacker
+from ._packed import ALIGNMENT, Coding, Layout, Packer, Sender, Unpacker
 from ._repeated import Repeated
+
+
+# The types of values that are summed.
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -64,10 +71,11 @@ class CollectiveError(RuntimeError):
 
 
 class Peers:
-    """The ranks of a process group, and collectives of bytes between their devices.
+    """The ranks of a process group, and collectives between their devices.
 
-    The backend must support ``all_to_all_single`` and ``all_gather_into_tensor`` for tensors on the
-    device: NCCL, or gloo on a CPU. With gloo, a collective raises ``CollectiveError`` if a rank has
+    The backend must support ``all_to_all_single`` and ``all_gather_into_tensor`` of bytes, and
+    ``all_reduce`` of floats of 32 and 16 bits, for tensors on the device: NCCL, or gloo on a CPU.
+    With gloo, a collective raises ``CollectiveError`` if a rank has
     ended or does not answer within ``deadline`` seconds. NCCL has the timeout of its group.
     """
 
@@ -76,10 +84,11 @@ class Peers:
         self._group, self._device, self.kind = group, device, kind
         self.rank, self.size = group.rank(), group.size()
         self.traffic = Traffic()
-        self._to_all, self._gather = AllToAllOptions(), AllgatherOptions()
-        self._to_all.asyncOp = self._gather.asyncOp = False
-        if device.type == "cpu":
-            self._to_all.timeout = self._gather.timeout = timedelta(seconds=deadline)
+        self._to_all, self._gather, self._sum = AllToAllOptions(), AllgatherOptions(), AllreduceOptions()
+        for options in (self._to_all, self._gather, self._sum):
+            options.asyncOp = False
+            if device.type == "cpu":
+                options.timeout = timedelta(seconds=deadline)
 
     def all_to_all(self, sent: torch.Tensor, lengths: List[int]) -> torch.Tensor:
         """Sends to rank r the r-th of consecutive blocks of these lengths. Returns the blocks for
@@ -98,6 +107,14 @@ class Peers:
         self._count(own * (self.size - 1), own * (self.size - 1))
         return received
 
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        """Replaces a tensor of floats by its sum over all ranks."""
+        self._run(self._group.allreduce, [tensor], self._sum)
+        # Backends divide the tensor into a part for each rank, as a ring does.
+        of_others = tensor.numel() * tensor.element_size() * (self.size - 1) // self.size
+        for _ in ("to the owners of parts", "from them"):
+            self._count(of_others, of_others)
+
     def reason_against(self) -> Optional[str]:
         """Why the collectives do not work; ``None`` if they do. Waits for the device. All ranks
         must call it."""
@@ -107,10 +124,15 @@ class Peers:
         try:
             to_all = self.all_to_all(sent.flatten(), [2] * self.size)
             gathered = self.all_gather(sent[self.rank])
+            # The first and the last rank send 1, the others 0.
+            own = float(self.rank in (0, self.size - 1))
+            sums = [torch.full((1,), own, dtype=dtype, device=self._device) for dtype in _FLOATS]
+            for one in sums:
+                self.all_reduce(one)
         except Exception as error:
             return f"{type(error).__name__}: {error}"
         expected = [number for pair in pairs for number in pair], [pair[0] for pair in pairs for _ in range(2)]
-        right = (to_all.tolist(), gathered.tolist()) == expected
+        right = (to_all.tolist(), gathered.tolist()) == expected and all(one.item() == min(self.size, 2) for one in sums)
         self.traffic = Traffic()
         return None if right else "the collectives of the process group deliver wrong bytes"
 
@@ -236,12 +258,15 @@ class Average:
     def __init__(self, coding: Coding, peers: Peers, pieces: Sequence[Piece]) -> None:
         self._peers = peers
         slots, specs = [piece.whole for piece in pieces], [piece.spec for piece in pieces]
-        self._layout = _alone(coding, pieces)
+        self._layout = self._layout_of(coding, pieces)
         self._packer = Packer(coding, slots, self._layout, Sender(specs, peers.rank))
         self.kept = self._packer.kept
-        self._unpacker = Unpacker(coding, slots, self._layout.places, specs, [0] * len(slots))
+        self._unpacker = Unpacker(coding, slots, self._layout.starts, specs, [0] * len(slots))
         self._unpack = Repeated(self._launch, ["step", "exchange"])
         self.names = [slot.name for slot in slots]
+
+    def _layout_of(self, coding: Coding, pieces: Sequence[Piece]) -> Layout:
+        return _alone(coding, pieces)
 
     @property
     def message_bytes(self) -> int:
@@ -256,13 +281,48 @@ class Average:
         """Sends the messages of ``pack``, and writes the means of all ranks to a buffer of
         float32."""
         received = self._peers.all_gather(messages)
-        self._unpack(received, out, non_finite.state, step, exchange)
+        self._unpack(received, None, out, non_finite.state, step, exchange)
 
-    def _launch(self, received: torch.Tensor, out: torch.Tensor, state: torch.Tensor, step: int, exchange: int) -> None:
+    def _launch(
+        self, received: torch.Tensor, heads: Optional[torch.Tensor], out: torch.Tensor, state: torch.Tensor, step: int, exchange: int
+    ) -> None:
         ranks, (stride,) = self._peers.size, self._layout.lengths
         self._unpacker.add(received, out, step, ranks, stride)
         self._unpacker.aggregate(out)
         note(received, stride, ranks, exchange, state, out)
+
+
+class Sum(Average):
+    """An ``Average`` by the backend's all-reduce. The compressors are ``none``, ``fp16`` and
+    ``bf16``, whose messages are floats."""
+
+    def _layout_of(self, coding: Coding, pieces: Sequence[Piece]) -> Layout:
+        # The messages of a type are a block.
+        dtypes = [_dtype_of(coding, piece.spec) for piece in pieces]
+        self._dtypes = list(dict.fromkeys(dtypes))
+        elements, specs = [piece.whole.elements for piece in pieces], [piece.spec for piece in pieces]
+        return Layout(coding, elements, specs, [self._dtypes.index(dtype) for dtype in dtypes], len(self._dtypes))
+
+    def add(self, messages: torch.Tensor, out: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> None:
+        # The words of the ranks do not add up.
+        heads = self._peers.all_gather(messages[:ALIGNMENT])
+        for block, dtype in zip(messages.split(self._layout.lengths), self._dtypes):
+            # As DistributedDataParallel, which multiplies before the sum, so it does not overflow.
+            self._peers.all_reduce(block.view(dtype).mul_(1.0 / self._peers.size))
+        self._unpack(messages, heads, out, non_finite.state, step, exchange)
+
+    def _launch(
+        self, received: torch.Tensor, heads: Optional[torch.Tensor], out: torch.Tensor, state: torch.Tensor, step: int, exchange: int
+    ) -> None:
+        assert heads is not None
+        self._unpacker.add(received, out, step)
+        note(heads, ALIGNMENT, self._peers.size, exchange, state, out)
+
+
+def _dtype_of(coding: Coding, spec: str) -> torch.dtype:
+    kernel, _ = coding.compressor(spec)
+    assert isinstance(kernel, Uncompressed), spec
+    return kernel.DTYPE
 
 
 def _alone(coding: Coding, pieces: Sequence[Piece]) -> Layout:

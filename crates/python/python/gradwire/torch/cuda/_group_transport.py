@@ -10,8 +10,6 @@ from torch.futures import Future
 from ... import _core
 from .._group_call import Call
 from .._staging import future_of
-from ._kept import users_of
-from ._slices import Slice, cut_rows, cut_tensor
 from ._transport import DeviceTransport, Values, Work
 
 
@@ -20,7 +18,6 @@ class GroupTransport(DeviceTransport):
 
     def __init__(self, reducer: _core.Reducer, values: Values, group: Any, seed: int) -> None:
         super().__init__(reducer, [], values, group, seed)
-        self._narrow = values.narrow
         # The tensors for which something may be kept.
         self._keeping: Set[str] = set()
         # The numbers of tensor groups, by tensor.
@@ -40,23 +37,7 @@ class GroupTransport(DeviceTransport):
         self.shapes[name], self._tensor_groups[name] = (elements,), tensor_group
         place = self.reducer.names.index(name)
         with self._between_steps():
-            for kept, slices in zip(self.kept, self._cut(name)):
-                users = users_of(self.reducer, {one.name: place for one in slices}, plain=kept is not self.kept[0])
-                kept.add([(one.name, one.shape) for one in slices], users, self._skip)
-        for first, stage in self._stages.items():
-            spec = self.reducer.specs(first)[place]
-            stage.specs[name] = self.reducer.message_specs(first)[place] if self._narrow else spec
-            if stage.specs[name] != spec:
-                stage.keep_scale.add(name)
-
-    def _cut(self, name: str) -> List[List[Slice]]:
-        """The slices of a tensor in the arrays of gradients, and in those of means."""
-        shape = self.shapes[name]
-        if self._exchange == "all-gather":
-            return [[Slice(name, shape, 0, 0)]]
-        cut_one = cut_tensor if self._exchange == "scatter-reduce" else cut_rows
-        slices = self.slices[name] = cut_one(name, shape, self.peers.size)
-        return [slices, [one for one in slices if one.owner == self.peers.rank]]
+            self._stages.add(name, place, self._skip)
 
     def forget(self, name: str) -> bool:
         """Forgets what is kept for a tensor, between two steps. Returns whether there was
@@ -65,9 +46,7 @@ class GroupTransport(DeviceTransport):
             return False
         self._keeping.discard(name)
         with self._between_steps():
-            for kept, slices in zip(self.kept, self._cut(name)):
-                for one in slices:
-                    kept.forget(one.name)
+            self._stages.forget(name)
         number = self._tensor_groups[name]
         self._buckets = {key: bucket for key, bucket in self._buckets.items() if key[0] != number}
         return any(kept.arrays for kept in self.kept)
@@ -75,7 +54,7 @@ class GroupTransport(DeviceTransport):
     def average_call(self, step: int, call: Call) -> Future:
         """Starts a collective; see ``average``."""
         future = future_of(self._device)
-        with self._failing():
+        try:
             turn = self._next(self._tensor_groups[call.place], step, [call.place], call.values)
             self._keeping.add(call.place)
             self._packing.wait_current(call.values)
@@ -84,6 +63,9 @@ class GroupTransport(DeviceTransport):
             output = None if call.output is None else call.output.tensor
             work = Work(call.values, call.values, 1.0, call.factor, output)
             self._run(turn, work, done=lambda _: future.set_result(call.result))
+        except Exception as error:
+            self._fail(error)
+            raise
         return future
 
     def is_skipped(self, step: int) -> bool:
@@ -97,11 +79,11 @@ class GroupTransport(DeviceTransport):
 
     def plan(self, step: int) -> List[Tuple[str, int, str, float, int]]:
         """How tensors are sent, among them those through the host; see ``DeviceTransport.plan``."""
-        here = self._stages[self._stage(step)].specs
+        stage, here = self._stages.at(step), self._sent()
         rows = []
         for name, elements, spec, expected, sent in self.reducer.plan(step):
-            if name in here:
-                expected, sent = float(self._length(name, here[name])), self._sent.get(name, 0)
+            if name in stage.specs:
+                expected, sent = float(self._length(name, stage)), here.get(name, 0)
             rows.append((name, elements, spec, expected, sent))
         return rows
 

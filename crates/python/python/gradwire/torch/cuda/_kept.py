@@ -142,6 +142,8 @@ class Kept:
     def take(self) -> None:
         """Moves the arrays that the reducer has loaded to the device."""
         self._step = None
+        # The state may be one of another exchange.
+        self.release()
         for kind, names in self._users.items():
             for name in names:
                 self._take(kind, name)
@@ -156,8 +158,6 @@ class Kept:
         if values:
             self.array(kind)[place] = torch.frombuffer(bytearray(values), dtype=torch.float32).to(self._device)
             self._set(name, kind, None)
-        elif kind in self.arrays:
-            self.arrays[kind][place] = 0
 
     def _set(self, name: str, kind: str, values: Optional[torch.Tensor]) -> None:
         self._reducer.set_array(name, kind, None if values is None else buffer(values, kind), averages=self._averages)
@@ -168,12 +168,12 @@ class Kept:
         return slice(start, start + prod(self._shapes[name]))
 
 
-def users_of(reducer: _core.Reducer, tensors: Mapping[str, int], plain: bool = False) -> Users:
+def users_of(reducer: _core.Reducer, tensors: Mapping[str, int], exchange: Optional[str] = None, plain: bool = False) -> Users:
     """The users of arrays, by the names of arrays. ``tensors`` has for each name the place of the
-    tensor, or of the tensor of which it is a slice, in the model. With ``plain``, memories are
-    ``plain_memory``."""
+    tensor, or of the tensor of which it is a slice, in the model. Of several exchanges, the users
+    are those of the stages with ``exchange``. With ``plain``, memories are ``plain_memory``."""
     users: Users = {}
-    specs_of_stages = [reducer.specs(first) for first, _ in reducer.stages]
+    specs_of_stages = [reducer.specs(first) for first, _ in reducer.stages if exchange in (None, reducer.exchange_at(first))]
     for name, place in tensors.items():
         kinds = (kind for specs in specs_of_stages for kind in _kinds(specs[place], plain))
         for kind in dict.fromkeys(kinds):

@@ -22,7 +22,7 @@ from ._repeated import Repeated, permanent
 from .kernels import kernel_and_memory
 
 # Blocks begin at multiples of this number of bytes, for which kernels are compiled once.
-_ALIGNMENT = 16
+ALIGNMENT = 16
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,6 @@ class Layout:
 
     def __init__(self, coding: Coding, elements: Sequence[int], specs: Sequence[str], blocks: Sequence[int], count: int) -> None:
         kernels = {spec: coding.compressor(spec)[0] for spec in dict.fromkeys(specs)}
-        self.blocks = list(blocks)
         # The length of each form in bytes.
         self.forms = [kernels[spec].form_bytes(count) for count, spec in zip(elements, specs)]
         # The first byte of each form in its block.
@@ -73,7 +72,10 @@ class Layout:
         for block, length in zip(blocks, self.forms):
             self.places.append(self.lengths[block])
             self.lengths[block] += _aligned(length, 4)
-        self.lengths = [_aligned(length, _ALIGNMENT) for length in self.lengths]
+        self.lengths = [_aligned(length, ALIGNMENT) for length in self.lengths]
+        # The first byte of each block and of each form, if the blocks follow each other.
+        self.firsts = [end - length for end, length in zip(accumulate(self.lengths), self.lengths)]
+        self.starts = [self.firsts[block] + place for block, place in zip(blocks, self.places)]
 
 
 def _aligned(length: int, to: int) -> int:
@@ -107,13 +109,11 @@ class Packer:
     """Compresses tensors of a buffer to bytes with the layout's blocks one after the other."""
 
     def __init__(self, coding: Coding, slots: Sequence[Slot], layout: Layout, sender: Sender) -> None:
-        firsts = [end - length for end, length in zip(accumulate(layout.lengths), layout.lengths)]
-        starts = [firsts[block] + place for block, place in zip(layout.blocks, layout.places)]
-        self._parts = _parts(coding, slots, starts, sender)
+        self._parts = _parts(coding, slots, layout.starts, sender)
         self._device = coding.device
         self._length = sum(layout.lengths)
         self._maxima = Maxima([part.places for part in self._parts], coding.device)
-        self._heads = permanent(moved(torch.tensor(firsts, dtype=torch.int64, device="cpu"), coding.device))
+        self._heads = permanent(moved(torch.tensor(layout.firsts, dtype=torch.int64, device="cpu"), coding.device))
         # The names of the arrays that are kept from step to step.
         self.kept = list(dict.fromkeys(kind for part in self._parts for kind in part.memory.kept))
         self._compress = Repeated(self._launch, ["step"])

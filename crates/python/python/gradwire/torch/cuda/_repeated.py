@@ -3,13 +3,14 @@
 At each launch, Triton finds out what its compiled code depends on: the types of the arguments, the
 alignment of addresses, and which integers are 1 or multiples of 16. That takes the host longer than
 the launch itself. ``Repeated`` does it once for all launches of some work. It writes a function
-that looks only at what changes, and gives Triton's launcher what Triton gives it, with addresses in
-place of tensors.
+that looks only at what changes, and gives the driver what Triton gives it, with addresses in place
+of tensors.
 """
 
 from __future__ import annotations
 
 import os
+from copy import copy
 from threading import local
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from weakref import WeakValueDictionary
@@ -123,6 +124,10 @@ class _Unknown(Exception):
     """Launches cannot be repeated."""
 
 
+class _Expression(str):
+    """An expression of the function, in place of its value."""
+
+
 class _Writer:
     """Writes the function that repeats launches with inputs like the given ones."""
 
@@ -176,14 +181,28 @@ class _Writer:
         passed = [self._argument(value, parameter) for value, parameter in zip(arguments, kernel.params)]
         # The launcher skips constants, but counts them.
         passed += [self._global(launch.constants[name]) for name in kernel.arg_names[len(arguments) :]]
-        grid = (*launch.grid, 1, 1)[:3]
+        grid = map(str, (*launch.grid, 1, 1)[:3])
         # The code is unloaded when nothing refers to ``compiled``.
         self._global(compiled)
-        run, *loaded = map(self._global, (compiled.run, compiled.function, compiled.packed_metadata))
-        return f"{run}({', '.join(map(str, grid))}, stream, {', '.join(loaded)}, None, None, None, {', '.join(passed)})"
+        loaded = map(self._global, (compiled.function, compiled.packed_metadata))
+        return self._call(compiled.run, [*grid, "stream", *loaded, "None", "None", "None", *passed])
+
+    def _call(self, launcher: Any, passed: Sequence[str]) -> str:
+        """A call of Triton's launcher; or of the driver as by the launcher, if the launcher only
+        adds constants, because the kernel needs no memory of its own."""
+        sizes = [getattr(launcher, f"{which}_scratch_size", None) for which in ("global", "profile")]
+        if sizes != [0, 0] or getattr(launcher, "gsan_enabled", False) or not hasattr(launcher, "launch"):
+            return f"{self._global(launcher)}({', '.join(passed)})"
+        calls: List[Tuple[Any, ...]] = []
+        recording = copy(launcher)
+        recording.launch = lambda *given: calls.append(given)
+        recording(*map(_Expression, passed))
+        return f"{self._global(launcher.launch)}({', '.join(map(self._argument, *calls))})"
 
     def _argument(self, value: Any, parameter: Any = None) -> str:
         """The expression of what the launcher gets for an argument, or for a part of one."""
+        if isinstance(value, _Expression):
+            return value
         if isinstance(value, tuple):
             return f"({''.join(self._argument(part) + ', ' for part in value)})"
         if isinstance(value, torch.Tensor):

@@ -7,24 +7,27 @@ from typing import TYPE_CHECKING, List, Sequence
 import torch
 
 from ._batch import Slot
-from ._collectives import Average, Gather, Piece, Scatter
+from ._collectives import Average, Gather, Piece, Scatter, Sum
 from ._nonfinite import NonFinite
 from ._outcomes import Names
 from ._scaled import Scaled
 
 if TYPE_CHECKING:
-    from ._transport import DeviceTransport, Stage
+    from ._stages import Stage
+    from ._transport import DeviceTransport
 
 
-class AllGather:
-    """Averages a bucket by an all-gather of messages."""
+class AtAllRanks:
+    """Averages the messages of a bucket at all ranks: by an all-gather of them, or by the backend's
+    all-reduce if they add up."""
 
     def __init__(self, transport: DeviceTransport, names: Sequence[str], stage: Stage) -> None:
-        self._kept = transport.kept[0]
+        self._kept = stage.exchange.kept[0]
         starts = transport.starts(names)
         slots = [Slot(name, transport.shapes[name], start, self._kept.starts[name]) for name, start in zip(names, starts)]
         pieces = [Piece(stage.specs[slot.name], 0, slot, slot, slot.name in stage.keep_scale) for slot in slots]
-        self._average = Average(transport.coding, transport.peers, pieces)
+        average = Sum if stage.exchange.name == "all-reduce" else Average
+        self._average = average(transport.coding, transport.peers, pieces)
         self.scaled = _scaled(pieces)
         self.names: List[Names] = [lambda sender: self._average.names]
         self.message_bytes = self._average.message_bytes
@@ -45,10 +48,10 @@ class ScatterReduce:
     """Averages each slice of a bucket at its owner, which then sends the mean to all."""
 
     def __init__(self, transport: DeviceTransport, names: Sequence[str], stage: Stage) -> None:
-        self._of_gradients, self._of_means = transport.kept
+        self._of_gradients, self._of_means = stage.exchange.kept
         own_end, pieces = [0] * transport.peers.size, []
         for name, start in zip(names, transport.starts(names)):
-            for one in transport.slices[name]:
+            for one in stage.exchange.slices[name]:
                 whole = Slot(one.name, one.shape, start + one.start, self._of_gradients.starts[one.name])
                 own = Slot(one.name, one.shape, own_end[one.owner], self._of_means.starts.get(one.name, 0))
                 pieces.append(Piece(stage.specs[name], one.owner, whole, own, name in stage.keep_scale))

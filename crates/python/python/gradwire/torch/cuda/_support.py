@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterable, Optional
+from typing import Iterable, Optional, Set, Tuple
 
 import torch
 
@@ -19,6 +19,8 @@ from .kernels import kernel_and_memory
 
 # The shape of the tensor that tries a kernel.
 _PROBE = (9, 12)
+# The kernels that work in this process: the compressor, the device and the type of the values.
+_works_there: Set[Tuple[str, torch.device, torch.dtype]] = set()
 
 
 def reason_against(reducer: _core.Reducer) -> Optional[str]:
@@ -61,6 +63,8 @@ def reason_against_device(reducer: _core.Reducer, device: torch.device, dtypes: 
     specs = {spec for step, _ in reducer.stages for spec in (*reducer.specs(step), *reducer.message_specs(step))}
     for spec in sorted(specs):
         for dtype in dtypes:
+            if (spec, device, dtype) in _works_there:
+                continue
             try:
                 # Triton launches on the current device, which may differ from this one.
                 with Stream(device).entered():
@@ -69,6 +73,7 @@ def reason_against_device(reducer: _core.Reducer, device: torch.device, dtypes: 
                 return f"Triton cannot run the kernel for '{spec}' there: {type(error).__name__}: {error}"
             if not right:
                 return f"the kernel for '{spec}' computes wrong numbers there"
+            _works_there.add((spec, device, dtype))
     return None
 
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
-from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch.futures import Future
@@ -25,18 +25,18 @@ from torch.futures import Future
 from ... import _core
 from .._staging import Scale, Stream, divided, future_of, multiply, unscaled, write
 from ._collectives import CollectiveError, Peers
-from ._kept import Kept, users_of
 from ._nonfinite import NonFinite
 from ._outcomes import Outcomes
 from ._packed import Coding
-from ._replicas import AllGather, ScatterReduce
+from ._replicas import AtAllRanks, ScatterReduce
 from ._shards import Cut, GatherShards, ScatterShards
-from ._slices import Shape, Slice, cut_rows, cut_tensor
+from ._slices import Shape
+from ._stages import Stage, Stages
 
 
 # ``pack`` compresses the values of a bucket. ``results`` exchanges the messages, and returns
 # float32 values for ``place``, the part of the bucket that changes.
-_Bucket = Union[AllGather, ScatterReduce, ScatterShards, GatherShards]
+_Bucket = Union[AtAllRanks, ScatterReduce, ScatterShards, GatherShards]
 
 # The number of buckets whose messages are kept at a time, so that one can be packed while the one
 # before it travels.
@@ -74,15 +74,6 @@ class Work(NamedTuple):
     output: Optional[torch.Tensor] = None
 
 
-class Stage(NamedTuple):
-    """How the tensors of a model are sent in a stage of the schedule."""
-
-    # The compressor of each tensor's messages.
-    specs: Dict[str, str]
-    # The tensors whose messages are gradients of 16 bits as they are, with the factor of a scaler.
-    keep_scale: Set[str]
-
-
 class Values(NamedTuple):
     """What a model exchanges."""
 
@@ -99,10 +90,11 @@ class Values(NamedTuple):
 class DeviceTransport:
     """Exchanges the buckets of a model between devices, by the collectives of a process group.
 
-    The exchange is the reducer's: replicas average gradients by all-gather or scatter-reduce, and
-    for the shards of FSDP2 there are reduce-scatter, and gather-shards for parameters. Means,
-    residuals and saved states equal those of the host's exchange. ``tensors`` are the names and
-    shapes of the model's parameters; ``group`` is the process group.
+    The exchanges are the reducer's: replicas average gradients by all-gather, scatter-reduce or, if
+    messages are floats, the backend's all-reduce, and for the shards of FSDP2 there are
+    reduce-scatter, and gather-shards for parameters. Means, residuals and saved states equal those
+    of the host's exchange, except that the backend may round its sums otherwise. ``tensors`` are
+    the names and shapes of the model's parameters; ``group`` is the process group.
 
     In a step with an element that is not finite, averages are NaN from that bucket on. With
     ``skip``, such a step changes no residual. Without it, the end of the next step raises
@@ -123,51 +115,19 @@ class DeviceTransport:
         self.reducer, self.shapes = reducer, dict(tensors)
         self._device, narrow, self._skip, what = values
         device, skip = self._device, self._skip
-        # All stages have the same.
-        self._exchange = reducer.exchange_at(0)
         self.peers = Peers(group, device, reducer.deadline, peer)
         self.coding = Coding(device, seed, self.peers.size)
         self._packing, self._sending = Stream(device, first=True), Stream(device, first=True)
         # The last messages, which the sending stream reads, and the events of their ends. So at
         # most this memory is in use, however far the host is ahead of the device.
         self._blocks: Deque[Tuple[torch.Tensor, Any]] = deque()
-        # The slices of each tensor; none if messages carry whole tensors.
-        self.slices: Dict[str, List[Slice]] = {}
-        self.kept = self._kept()
-        # By the first step of each stage.
-        self._stages = {first: self._stage_at(first, narrow) for first, _ in reducer.stages}
-        # By tensor group and stage.
+        self._stages = Stages(reducer, self.shapes, device, self.peers, narrow)
+        self.kept = self._stages.kept
+        # By tensor group and the first step of the stage.
         self._buckets: Dict[Tuple[int, int], _Known] = {}
-        # The length of each tensor's last messages.
-        self._sent: Dict[str, int] = {}
         self._step = -1
         self._non_finite = NonFinite(device)
         self._outcomes = Outcomes(self.peers, skip, reducer.nonfinite_remedy, what)
-
-    def _stage_at(self, first: int, narrow: bool) -> Stage:
-        """How tensors are sent from a step on."""
-        specs = self.reducer.specs(first)
-        # Means of 16-bit gradients are rounded to 16 bits in the bucket anyway.
-        sent = self.reducer.message_specs(first) if narrow else specs
-        return Stage(dict(zip(self.shapes, sent)), {name for name, spec, of in zip(self.shapes, specs, sent) if of != spec})
-
-    def _kept(self) -> List[Kept]:
-        """The arrays of gradients and, if owners compress means, of means."""
-        reducer, device = self.reducer, self._device
-        if self._exchange == "all-gather":
-            return [Kept(reducer, list(self.shapes.items()), device)]
-        cut_one = cut_tensor if self._exchange == "scatter-reduce" else cut_rows
-        self.slices = {name: cut_one(name, shape, self.peers.size) for name, shape in self.shapes.items()}
-        cut = [(one, place) for place, slices in enumerate(self.slices.values()) for one in slices]
-        if self._exchange != "scatter-reduce":
-            used = users_of(reducer, {one.name: place for one, place in cut})
-            return [Kept(reducer, [(one.name, one.shape) for one, _ in cut], device, used)]
-        own = [(one, place) for one, place in cut if one.owner == self.peers.rank]
-        users = [users_of(reducer, {one.name: place for one, place in of}, plain=of is own) for of in (cut, own)]
-        return [
-            Kept(reducer, [(one.name, one.shape) for one, _ in of], device, used, averages=of is own)
-            for of, used in zip((cut, own), users)
-        ]
 
     def starts(self, names: Sequence[str]) -> List[int]:
         """The places of tensors that follow each other in a bucket."""
@@ -181,23 +141,29 @@ class DeviceTransport:
             self.begin(step)
             future.set_result(tensor)
             return future
-        with self._failing():
+        try:
             turn = self._next(tensor_group, step, names, tensor)
             values = unscaled(tensor, scale, self._packing, self._sending)
             # The future records the sending stream.
             self._run(turn, Work(values, tensor, scale), done=future.set_result)
+        except Exception as error:
+            self._fail(error)
+            raise
         return future
 
     def exchange(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor, scale: Scale) -> None:
         """Like ``average``, or gathers a bucket. The current stream waits for it, and must have
         waited before the caller frees ``tensor`` or ``scale``."""
-        with self._failing():
+        try:
             turn = self._next(tensor_group, step, names, tensor)
             self._packing.follow_current()
             with self._packing.entered():
                 values = divided(tensor, scale)
             self._run(turn, Work(values, tensor, scale))
             self._sending.precede_current()
+        except Exception as error:
+            self._fail(error)
+            raise
 
     def _next(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor) -> _Turn:
         """The turn of the next bucket. A smaller number, of a gather that is repeated, belongs to
@@ -257,37 +223,32 @@ class DeviceTransport:
         for kept in self.kept:
             kept.settle(self._non_finite.skips())
 
-    def _stage(self, step: int) -> int:
-        """The first step of the stage of a step."""
-        return max(first for first in self._stages if first <= step)
-
     def _bucket(self, tensor_group: int, step: int, names: Sequence[str]) -> _Bucket:
         """The bucket of a tensor group at the stage of a step."""
-        stage = self._stage(step)
-        known = self._buckets.get((tensor_group, stage))
+        stage = self._stages.at(step)
+        known = self._buckets.get((tensor_group, stage.first))
         if known is None:
             self._drop_buckets(step)
-            at = self._stages[stage]
-            lengths = {name: self._length(name, at.specs[name]) for name in names}
-            known = self._buckets[tensor_group, stage] = _Known(self._new_bucket(names, at), lengths, step)
+            lengths = {name: self._length(name, stage) for name in names}
+            known = self._buckets[tensor_group, stage.first] = _Known(self._new_bucket(names, stage), lengths, step)
         known.step = step
-        self._sent.update(known.lengths)
         return known.bucket
 
     def _drop_buckets(self, step: int) -> None:
         """Frees buckets that are not used any more, before a new one."""
-        if self._exchange in ("all-gather", "scatter-reduce"):
+        if self._stages.at(step).exchange.name not in ("reduce-scatter", "gather-shards"):
             # DistributedDataParallel rebuilds its buckets after the first step.
             self._buckets = {key: other for key, other in self._buckets.items() if other.step >= step}
 
     def _new_bucket(self, names: Sequence[str], stage: Stage) -> _Bucket:
-        if self._exchange == "all-gather":
-            return AllGather(self, names, stage)
-        if self._exchange == "scatter-reduce":
+        exchange = stage.exchange
+        if exchange.name in ("all-gather", "all-reduce"):
+            return AtAllRanks(self, names, stage)
+        if exchange.name == "scatter-reduce":
             return ScatterReduce(self, names, stage)
-        cut = [Cut(stage.specs[name], name in stage.keep_scale, self.shapes[name], self.slices[name]) for name in names]
-        if self._exchange == "reduce-scatter":
-            return ScatterShards(self.coding, self.peers, cut, self.kept[0])
+        cut = [Cut(stage.specs[name], name in stage.keep_scale, self.shapes[name], exchange.slices[name]) for name in names]
+        if exchange.name == "reduce-scatter":
+            return ScatterShards(self.coding, self.peers, cut, exchange.kept[0])
         return GatherShards(self.coding, self.peers, cut)
 
     def end_step(self) -> None:
@@ -315,19 +276,26 @@ class DeviceTransport:
         """How tensors are sent, as ``Reducer.plan``. The expected length of a message is its fixed
         length."""
         rows = []
-        specs = self._stages[self._stage(step)].specs
+        stage, sent = self._stages.at(step), self._sent()
         for name, elements, spec, _, _ in self.reducer.plan(step):
-            rows.append((name, elements, spec, float(self._length(name, specs[name])), self._sent.get(name, 0)))
+            rows.append((name, elements, spec, float(self._length(name, stage)), sent.get(name, 0)))
         return rows
+
+    def _sent(self) -> Dict[str, int]:
+        """The length of each tensor's last messages."""
+        sent: Dict[str, int] = {}
+        for known in sorted(self._buckets.values(), key=lambda known: known.step):
+            sent.update(known.lengths)
+        return sent
 
     def message_bytes(self, step: int) -> float:
         """The length of this rank's messages of a step, each counted once."""
         return sum(row[3] for row in self.plan(step))
 
-    def _length(self, name: str, spec: str) -> int:
+    def _length(self, name: str, stage: Stage) -> int:
         """The length of the messages of a tensor."""
-        kernel, _ = self.coding.compressor(spec)
-        parts = [one.elements for one in self.slices.get(name, ())] or [prod(self.shapes[name])]
+        kernel, _ = self.coding.compressor(stage.specs[name])
+        parts = [one.elements for one in stage.exchange.slices.get(name, ())] or [prod(self.shapes[name])]
         return sum(kernel.form_bytes(part) for part in parts)
 
     def described(self, step: int) -> str:
@@ -401,19 +369,11 @@ class DeviceTransport:
             yield
         self._sending.wait_stream(self._packing)
 
-    @contextmanager
-    def _failing(self) -> Iterator[None]:
-        """Ends the exchange after an error. If a collective of gloo failed, the error names the
-        lost rank, if there is one. NCCL does not report lost ranks in a call, so an error of it is
+    def _fail(self, error: Exception) -> None:
+        """Ends the exchange after an error. If a collective of gloo failed, raises an error with
+        the lost rank, if there is one. NCCL does not report lost ranks in a call, so an error of it is
         this rank's own, and is raised at once."""
-        try:
-            yield
-        except CollectiveError as error:
-            self._outcomes.fail(error)
-            if self._device.type == "cpu":
-                # The host's own connections to other ranks name a rank that has ended or failed.
-                self.reducer.gather(0, b"")
-            raise
-        except Exception as error:
-            self._outcomes.fail(error)
-            raise
+        self._outcomes.fail(error)
+        if isinstance(error, CollectiveError) and self._device.type == "cpu":
+            # The host's own connections to other ranks name a rank that has ended or failed.
+            self.reducer.gather(0, b"")

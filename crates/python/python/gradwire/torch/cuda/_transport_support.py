@@ -10,11 +10,10 @@ from ... import _core
 from .._tensors import Named
 from ._config import Config
 from ._kernel import Dense
+from ._rounds import Rounds
 from ._support import reason_against_device
 from .kernels import kernel_and_memory
 
-# The exchanges of replicas, and those of shards.
-_EXCHANGES = ("all-gather", "scatter-reduce", "reduce-scatter", "gather-shards")
 
 # By type of device, the backend whose collectives send bytes between devices.
 _BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
@@ -28,9 +27,6 @@ def reason_against(
     backend = _backend(group, device)
     if backend != _BACKENDS.get(device.type) or (device.type == "cpu" and not wanted):
         return f"the process group sends tensors on {device.type} by {backend}; create it with NCCL"
-    exchanges = sorted({reducer.exchange_at(step) for step, _ in reducer.stages})
-    if len(exchanges) > 1 or exchanges[0] not in _EXCHANGES:
-        return f"ranks exchange by {' and '.join(exchanges)}; pass exchange='scatter-reduce' or 'all-gather'"
     for step, _ in reducer.stages:
         for spec in sorted(set(reducer.specs(step))):
             reason = _reason_against_compressor(spec)
@@ -51,6 +47,8 @@ def _reason_against_compressor(spec: str) -> Optional[str]:
     found = kernel_and_memory(Config.of(spec))
     if found is None:
         return f"there is no kernel for '{spec}'; use another compressor, such as eden"
+    if isinstance(found[0], Rounds):
+        return f"ranks compute the result of '{spec}' in several rounds; use a quantizer, such as eden"
     if not isinstance(found[0], Dense):
         return f"the length of messages of '{spec}' depends on the gradient; use a quantizer, such as eden"
     return None

@@ -22,6 +22,8 @@ class Uncompressed(Dense):
     """Every element as it is."""
 
     FORMAT = "f32"
+    # The type of its elements.
+    DTYPE = torch.float32
     FINDS_MAXIMA = True
 
     def form_bytes(self, elements: int) -> int:
@@ -38,12 +40,14 @@ class Fp16(Uncompressed):
     """IEEE binary16."""
 
     FORMAT = "f16"
+    DTYPE = torch.float16
 
 
 class Bf16(Uncompressed):
     """bfloat16."""
 
     FORMAT = "bf16"
+    DTYPE = torch.bfloat16
 
 
 @triton.jit
