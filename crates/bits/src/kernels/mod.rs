@@ -17,6 +17,7 @@ mod block_scaled;
 mod changed;
 #[allow(unsafe_code)]
 mod chosen;
+mod class_lists;
 mod classes;
 mod codebook;
 mod codes;
@@ -68,6 +69,7 @@ mod truncate;
 mod uniform;
 mod width;
 mod zero_run;
+mod zigzag;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -81,6 +83,7 @@ pub use between::values_between;
 pub use bins::{Near, bin_maxima, reaching};
 pub use block_scaled::{BlockScaled, blocks_add, blocks_residual, max_without_sign};
 pub use changed::{changed, scatter};
+pub use class_lists::{BEHIND, class_bits, class_join, class_split};
 pub use classes::{Ranked, class_counts, class_places, class_ranks};
 pub use codebook::{Codebook, few_numbers_add, nearest_residual, numbers_add};
 pub(crate) use codes::pack_words;
@@ -117,7 +120,7 @@ pub use separate::{put_back, separate};
 pub use sign::{sign_add, sign_bits, sign_residual, signs};
 pub use single_bits::{pack_bits, unpack_bits};
 pub use spread::{SHARING, spread};
-pub use state_hash::{state_hash, state_term};
+pub use state_hash::{ChangedWords, state_change, state_hash, state_term};
 pub(crate) use states::{Entries, Entry, Transition, decode_states, encode_states};
 pub use table::{Table, looked_up, stochastic_entries};
 pub use tagged::{TAGS, pack_tagged, pack_tags, tagged_len, unpack_tagged, unpack_tags};
@@ -127,3 +130,4 @@ pub use truncate::{Cuts, truncate_residual, truncated_add, truncated_valid};
 pub use uniform::{Bins, bin_of, extremes, middle_add, middle_off};
 pub use width::{narrow, widen};
 pub(crate) use zero_run::{above, encode_runs, expanded_len};
+pub use zigzag::{add_zigzags, zigzags};
