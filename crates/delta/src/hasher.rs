@@ -59,12 +59,43 @@ impl TensorHasher {
     /// `base` are as for [`TensorHasher::content`]; the positions increase and count from the start
     /// of `base`. Costs two terms for each changed word.
     pub fn change(&self, first: usize, base: &[u8], positions: &[u32], values: &[u8]) -> StateHash {
+        if positions.len() > base.len() / MANY {
+            return self.change_of_all(first, base, positions, values);
+        }
         match self.width {
             1 => self.change_of::<1>(first, base, positions, values),
             2 => self.change_of::<2>(first, base, positions, values),
             4 => self.change_of::<4>(first, base, positions, values),
             _ => self.change_of::<8>(first, base, positions, values),
         }
+    }
+
+    /// As [`TensorHasher::change`], with the terms of all words.
+    fn change_of_all(
+        &self,
+        first: usize,
+        base: &[u8],
+        mut positions: &[u32],
+        mut values: &[u8],
+    ) -> StateHash {
+        let (mut new, mut change) = ([0; BLOCK], StateHash::default());
+        let elements = BLOCK / self.width;
+        for (at, base) in base.chunks(BLOCK).enumerate() {
+            let start = at * elements;
+            let count =
+                positions.partition_point(|&position| (position as usize) < start + elements);
+            let (some, later) = positions.split_at(count);
+            let (content, rest) = values.split_at(count * self.width);
+            let new = &mut new[..base.len()];
+            new.copy_from_slice(base);
+            for (&position, value) in some.iter().zip(content.chunks_exact(self.width)) {
+                let place = (position as usize - start) * self.width;
+                new[place..place + self.width].copy_from_slice(value);
+            }
+            change += self.content(first + start, new) - self.content(first + start, base);
+            (positions, values) = (later, rest);
+        }
+        change
     }
 
     fn change_of<const WIDTH: usize>(
@@ -103,7 +134,7 @@ impl TensorHasher {
         new: &[u8],
         positions: &[u32],
     ) -> StateHash {
-        if positions.len() > base.len() / 16 {
+        if positions.len() > base.len() / MANY {
             return self.content(first, new) - self.content(first, base);
         }
         let mut words = Words::new(self.seed, self.word(first, 0));
@@ -131,6 +162,11 @@ fn word_of(position: u32, width: usize) -> (usize, usize) {
     let bytes = position as usize * width;
     (bytes / 8, bytes % 8 / width)
 }
+
+/// If more than one element changed in this number of bytes, all words are hashed.
+const MANY: usize = 48;
+/// Bytes that are hashed together.
+const BLOCK: usize = 4096;
 
 /// From a changed element to the one that is asked for.
 const LATER: usize = 24;
@@ -256,6 +292,24 @@ mod tests {
         // Ranks without rows add nothing.
         let none = Tensor::shard("w", ElementType::Bf16, [11, 2], 11..11).unwrap();
         assert_eq!(whole(&none, &[]), StateHash::default());
+    }
+
+    #[test]
+    fn changes_are_the_difference_of_two_hashes_at_any_density() {
+        let tensor = tensor("w", &[6003]);
+        let hasher = TensorHasher::new(&tensor);
+        let base: Vec<u8> = (0..12_006u32).map(|i| (i * i / 7) as u8).collect();
+        for distance in [1, 2, 3, 7, 20, 23, 24, 25, 100, 5000] {
+            let chosen = |&at: &u32| (at % distance == 0 || at == 6002) && at % 5 != 1;
+            let positions: Vec<u32> = (0..6003).filter(chosen).collect();
+            let mut new = base.clone();
+            positions.iter().for_each(|&position| new[2 * position as usize + 1] ^= 0x55);
+            let values = positions.iter().flat_map(|&position| &new[2 * position as usize..][..2]);
+            let values: Vec<u8> = values.copied().collect();
+            let expected = whole(&tensor, &new) - whole(&tensor, &base);
+            assert_eq!(hasher.change(0, &base, &positions, &values), expected, "{distance}");
+            assert_eq!(hasher.difference(0, &base, &new, &positions), expected, "{distance}");
+        }
     }
 
     #[test]

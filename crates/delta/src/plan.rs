@@ -1,7 +1,7 @@
 //! From records to parts that threads decode.
 
 use crate::part::PART;
-use crate::pieces::{Pieces, PartPlace};
+use crate::pieces::{PartPlace, Pieces};
 use crate::record::{Check, Parts, Record, Reference};
 use crate::source::find;
 use crate::{ElementType, Error, Source, Tensor};

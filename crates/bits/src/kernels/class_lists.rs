@@ -259,7 +259,8 @@ mod plain {
 cases![
     ("class_split", |input, output| {
         for octaves in octaves(input) {
-            let ((base, new), starts) = (versions(input, octaves.width), list_starts(input, &octaves));
+            let ((base, new), starts) =
+                (versions(input, octaves.width), list_starts(input, &octaves));
             let (mut next, mut lists) = (starts, list_room(input, &octaves));
             class_split(&octaves, &base, &new, &mut next, &mut lists);
             for (start, end) in starts.into_iter().zip(next) {
@@ -270,7 +271,8 @@ cases![
     }),
     ("class_join", |input, output| {
         for octaves in octaves(input) {
-            let ((base, new), starts) = (versions(input, octaves.width), list_starts(input, &octaves));
+            let ((base, new), starts) =
+                (versions(input, octaves.width), list_starts(input, &octaves));
             let mut lists = list_room(input, &octaves);
             class_split(&octaves, &base, &new, &mut starts.clone(), &mut lists);
             let (mut next, mut back) = (starts, input.elements(new.len(), |_| 9u8));
@@ -282,7 +284,8 @@ cases![
     }),
     ("class_bits", |input, output| {
         for octaves in octaves(input) {
-            let ((base, _), mut next) = (versions(input, octaves.width), list_starts(input, &octaves));
+            let ((base, _), mut next) =
+                (versions(input, octaves.width), list_starts(input, &octaves));
             let words = next[CLASSES - 1] + input.len;
             let lists = input.elements(words / 64 + 2, |at| {
                 u64::from(input.word(at)) << 32 | u64::from(input.word(at + 1))

@@ -18,6 +18,7 @@ mod changed;
 #[allow(unsafe_code)]
 mod chosen;
 mod class_lists;
+mod class_sizes;
 mod classes;
 mod codebook;
 mod codes;
@@ -84,6 +85,7 @@ pub use bins::{Near, bin_maxima, reaching};
 pub use block_scaled::{BlockScaled, blocks_add, blocks_residual, max_without_sign};
 pub use changed::{changed, scatter};
 pub use class_lists::{BEHIND, class_bits, class_join, class_split};
+pub use class_sizes::class_sizes;
 pub use classes::{Ranked, class_counts, class_places, class_ranks};
 pub use codebook::{Codebook, few_numbers_add, nearest_residual, numbers_add};
 pub(crate) use codes::pack_words;

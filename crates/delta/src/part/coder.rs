@@ -10,8 +10,8 @@ use crate::ElementType;
 /// What the writer of a part may use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Positions are coded without the base: more bytes, but encoders and decoders need no pass over
-    /// the unchanged elements of the base.
+    /// Positions are coded without the base: more bytes, but less time, because unchanged elements
+    /// of the base are not counted.
     pub portable: bool,
 }
 

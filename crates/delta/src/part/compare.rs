@@ -181,18 +181,21 @@ fn count_changed(width: usize, Pair { base, new }: Pair<'_>) -> usize {
 pub(super) fn sample(base: &[u8], octaves: &Octaves) -> Histogram {
     let lines = (SAMPLE * octaves.width / 64).max(1);
     let distance = (base.len() / 64).div_ceil(lines).max(1);
-    let mut counts = [0; 256];
+    // Neighbours are counted apart: a second increment of a count waits for the first.
+    let mut tables = [[0; 256]; 4];
     for line in base.chunks(64).step_by(distance) {
         match octaves.width {
-            1 => count::<u8>(line, octaves, &mut counts),
-            2 => count::<u16>(line, octaves, &mut counts),
-            4 => count::<u32>(line, octaves, &mut counts),
-            _ => count::<u64>(line, octaves, &mut counts),
+            1 => count::<u8>(line, octaves, &mut tables),
+            2 => count::<u16>(line, octaves, &mut tables),
+            4 => count::<u32>(line, octaves, &mut tables),
+            _ => count::<u64>(line, octaves, &mut tables),
         }
     }
-    counts
+    core::array::from_fn(|octave| tables.iter().map(|table| table[octave]).sum())
 }
 
-fn count<T: Word>(line: &[u8], octaves: &Octaves, counts: &mut Histogram) {
-    T::all(line).for_each(|element| counts[usize::from(octaves.of(element.wide()))] += 1);
+fn count<T: Word>(line: &[u8], octaves: &Octaves, tables: &mut [Histogram; 4]) {
+    for (at, element) in T::all(line).enumerate() {
+        tables[at % 4][usize::from(octaves.of(element.wide()))] += 1;
+    }
 }

@@ -1,7 +1,7 @@
 //! Decoding of parts.
 
 use gradwire_bits::kernels::{
-    CLASSES, Octaves, Ranked, class_bits, class_counts, class_places, ones, prefetch,
+    CLASSES, Octaves, Ranked, class_bits, class_counts, class_places, class_sizes, ones, prefetch,
 };
 use gradwire_bits::{BitReader, DecodeError, expect_len, try_resize};
 
@@ -13,7 +13,8 @@ use crate::ElementType;
 
 /// From a changed element to the one that is asked for.
 const LATER: usize = 24;
-/// If fewer than one in this number of elements changed, most groups of 64 are skipped.
+/// If the code has less than a byte for this number of elements, most groups of 64 elements are
+/// skipped.
 const RARE: usize = 256;
 
 impl Coder {
@@ -88,11 +89,16 @@ impl Coder {
         let rules = match octaves {
             Some(mut octaves) => {
                 sparse::read_cuts(&mut reader, &mut octaves)?;
-                try_resize(&mut self.counts, len.div_ceil(64), 0)?;
-                let sizes = class_counts(&octaves, base, &mut self.counts);
+                let is_rare = code.len() * RARE < len;
+                let sizes = if is_rare {
+                    try_resize(&mut self.counts, len.div_ceil(64), 0)?;
+                    class_counts(&octaves, base, &mut self.counts)
+                } else {
+                    class_sizes(&octaves, base)
+                };
                 let used = &sizes[..octaves.used()];
                 let rules = sparse::read(&mut reader, used, most, &mut self.changes)?;
-                self.locate::<T>(&octaves, &sizes, base)?;
+                self.locate::<T>(&octaves, (!is_rare).then_some(&sizes), base)?;
                 self.take_places(&octaves, element.mantissa_bits())?;
                 rules
             }
@@ -116,33 +122,30 @@ impl Coder {
         self.take_values::<T>(octaves.is_some())
     }
 
-    /// Finds the changed elements and their old values. `sizes` are the numbers of elements of each
-    /// class.
+    /// Finds the changed elements and their old values: from the numbers of elements of each class,
+    /// or, if few changed, from those of each class in each group.
     fn locate<T: Word>(
         &mut self,
         octaves: &Octaves,
-        sizes: &[u32; CLASSES],
+        sizes: Option<&[u32; CLASSES]>,
         base: &[u8],
     ) -> Result<(), DecodeError> {
         let count = self.changes.ranks.len();
         self.positions.clear();
         self.positions.try_reserve(count + 64)?;
         try_resize(&mut self.olds, count, 0)?;
-        let is_rare = count * RARE < base.len() / T::BYTES;
-        let mut next = [0; CLASSES];
-        if !is_rare {
-            next = self.mark_ranks(sizes)?;
-        }
+        let mut next = sizes.map(|sizes| self.mark_ranks(sizes)).transpose()?;
         let mut ranked = Ranked::new(&self.changes.ranks, self.changes.ends);
         let mut words = [0; BLOCK / 64];
-        let blocks = base.chunks(BLOCK * T::BYTES).zip(self.counts.chunks(BLOCK / 64));
-        for (at, (base, counts)) in blocks.enumerate() {
+        for (at, base) in base.chunks(BLOCK * T::BYTES).enumerate() {
             let (first, known) = ((at * BLOCK) as u32, self.positions.len());
-            let words = &mut words[..counts.len()];
-            if is_rare {
-                class_places(octaves, base, counts, &mut ranked, words);
-            } else {
-                class_bits(octaves, base, &self.marks, &mut next, words);
+            let words = &mut words[..(base.len() / T::BYTES).div_ceil(64)];
+            match &mut next {
+                Some(next) => class_bits(octaves, base, &self.marks, next, words),
+                None => {
+                    let counts = &self.counts[at * BLOCK / 64..][..words.len()];
+                    class_places(octaves, base, counts, &mut ranked, words);
+                }
             }
             ones(bytemuck::cast_slice(words), first, &mut self.positions);
             take_olds::<T>(&self.positions[known..], first, base, &mut self.olds[known..]);

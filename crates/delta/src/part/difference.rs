@@ -5,7 +5,7 @@
 //! width of an element, in [planes](gradwire_bits::planes).
 
 use gradwire_bits::kernels::{
-    BEHIND, CLASSES, Octaves, add_zigzags, class_counts, class_join, class_split, zigzags,
+    BEHIND, CLASSES, Octaves, add_zigzags, class_join, class_sizes, class_split, zigzags,
 };
 use gradwire_bits::planes::Layout;
 use gradwire_bits::{BitReader, BitWriter, DecodeError, expect_len, try_resize};
@@ -37,8 +37,7 @@ impl Coder {
         }
         writer.finish();
         let width = element.width();
-        self.counts.resize((pair.base.len() / width).div_ceil(64), 0);
-        let lists = Lists::new(octaves, width, pair.base, &mut self.counts);
+        let lists = Lists::new(octaves, width, pair.base);
         self.whole.resize(lists.end(), 0);
         lists.split(pair, &mut self.block, &mut self.whole);
         for list in 0..lists.used() {
@@ -59,8 +58,7 @@ impl Coder {
             None => sparse::read_no_cuts(&mut reader)?,
         }
         let (mut code, width) = (&code[reader.finish()?..], element.width());
-        try_resize(&mut self.counts, (base.len() / width).div_ceil(64), 0)?;
-        let lists = Lists::new(octaves, width, base, &mut self.counts);
+        let lists = Lists::new(octaves, width, base);
         try_resize(&mut self.whole, lists.end(), 0)?;
         try_resize(&mut self.values, base.len(), 0)?;
         try_resize(&mut self.block, BLOCK * width, 0)?;
@@ -84,9 +82,9 @@ struct Lists {
 }
 
 impl Lists {
-    fn new(octaves: Option<Octaves>, width: usize, base: &[u8], counts: &mut [u64]) -> Self {
+    fn new(octaves: Option<Octaves>, width: usize, base: &[u8]) -> Self {
         let sizes = match octaves {
-            Some(octaves) => class_counts(&octaves, base, counts),
+            Some(octaves) => class_sizes(&octaves, base),
             None => [(base.len() / width) as u32, 0, 0, 0, 0, 0, 0, 0],
         };
         Self { octaves, width, sizes }
@@ -100,7 +98,8 @@ impl Lists {
     /// Where each list starts, in elements. There is room behind each.
     fn starts(&self) -> [usize; CLASSES] {
         let room = BEHIND / self.width;
-        let before = |class: usize| self.sizes[..class].iter().map(|&size| size as usize).sum::<usize>();
+        let before =
+            |class: usize| self.sizes[..class].iter().map(|&size| size as usize).sum::<usize>();
         core::array::from_fn(|class| class * room + before(class))
     }
 

@@ -109,11 +109,7 @@ impl<'a> ListReader<'a> {
 
     /// Reads positions of the segment whose position was read last, at first the first one, and
     /// returns their number. Stops early, as [`rice::read_some`] does.
-    pub(super) fn read_some(
-        &mut self,
-        reader: &mut BitReader<'_>,
-        positions: &mut [u32],
-    ) -> usize {
+    pub(super) fn read_some(&mut self, reader: &mut BitReader<'_>, positions: &mut [u32]) -> usize {
         let Some(&Segment { size, parameter }) = self.segments.get(self.segment) else { return 0 };
         rice::read_some(reader, parameter, size, &mut self.next, positions)
     }

@@ -21,7 +21,7 @@ use gradwire_bits::kernels::{CLASSES, Octaves};
 use gradwire_bits::{BitReader, BitWriter, DecodeError, rice, try_resize};
 
 use super::elias::{gamma, put_gamma, put_signed, signed, take};
-use super::segments::{ListReader, ListWriter, MAX_PARAMETER, Listed, Segment};
+use super::segments::{ListReader, ListWriter, Listed, MAX_PARAMETER, Segment};
 use super::steps::{Moves, Rules};
 
 /// The changes of a part, class by class.

@@ -335,7 +335,9 @@ mod tests {
         }
         assert!(FileHeader::parse(vec![0; 7]).unwrap_err().contains("no header"));
         assert!(FileHeader::parse(vec![0xff; 9]).unwrap_err().contains("longest"));
-        assert!(FileHeader::parse(vec![9, 0, 0, 0, 0, 0, 0, 0, b'{']).unwrap_err().contains("cut off"));
+        assert!(
+            FileHeader::parse(vec![9, 0, 0, 0, 0, 0, 0, 0, b'{']).unwrap_err().contains("cut off")
+        );
     }
 
     #[test]

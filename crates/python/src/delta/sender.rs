@@ -3,9 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gradwire_delta::folder::Folder;
-use gradwire_delta::{
-    Absent, DiffOptions, Mirror, Receiver, Sender, Share, Source, State, Tensor,
-};
+use gradwire_delta::{Absent, DiffOptions, Mirror, Receiver, Sender, Share, Source, State, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 

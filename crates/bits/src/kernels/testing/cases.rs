@@ -21,6 +21,7 @@ pub fn kernels() -> impl Iterator<Item = Case> {
         crate::kernels::block_scaled::cases::CASES,
         crate::kernels::changed::cases::CASES,
         crate::kernels::class_lists::cases::CASES,
+        crate::kernels::class_sizes::cases::CASES,
         crate::kernels::classes::cases::CASES,
         crate::kernels::codebook::cases::CASES,
         crate::kernels::codes::cases::CASES,

@@ -22,17 +22,14 @@ def join(shares: Iterable[Union[bytes, Iterable[bytes]]]) -> bytes:
     return _core.join_deltas(_whole(shares))
 
 
-def fold(
-    base: Base, deltas: Iterable[Union[bytes, Iterable[bytes]]], *, threads: int = 1, portable: bool = False
-) -> bytes:
+def fold(base: Base, deltas: Iterable[Union[bytes, Iterable[bytes]]], *, threads: int = 1, portable: bool = False) -> bytes:
     """One delta that leads to where ``deltas`` lead one after another.
 
     It has fewer bytes than they have together. A folder takes it beside them, so receivers that are
     behind read one stream.
 
     Args:
-        base: the weights that the first delta changes, as for a ``Sender``. Memory for two more
-            copies is needed, of a dictionary for one.
+        base: the weights that the first delta changes, as for a ``Sender``. Needs memory for a copy.
         deltas: the streams, the oldest first.
         threads: the threads that decode and code.
         portable: as for a ``Sender``.
