@@ -98,6 +98,11 @@ impl<'a> BitReader<'a> {
         }
     }
 
+    /// All bytes.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// The bits read so far.
     pub(crate) fn position(&self) -> u64 {
         self.position

@@ -32,7 +32,7 @@ use core::ops::Range;
 use crate::gap_code::gap_code;
 use crate::group_writer::GroupWriter;
 use crate::kernels::{JOINED, Place, join_gaps, ones_of_gaps, read_gaps};
-use crate::{BitReader, DecodeError};
+use crate::{BitReader, BitWriter, DecodeError};
 
 /// The largest parameter; gaps fit in 32 bits.
 pub const MAX_PARAMETER: u32 = 30;
@@ -125,6 +125,47 @@ pub fn encode_from(first: u32, positions: &[u32], parameter: u32, out: &mut Vec<
     writer.finish();
 }
 
+/// Appends the code of strictly increasing positions, all at least `first`, to bits that were
+/// written before.
+///
+/// # Panics
+/// If the positions do not increase or begin before `first`, or the parameter is above
+/// [`MAX_PARAMETER`].
+pub fn put_all(writer: &mut BitWriter<'_>, first: u32, positions: &[u32], parameter: u32) {
+    check(parameter);
+    let (mut words, mut next) = ([0; JOINED / 2], u64::from(first));
+    for positions in positions.chunks(JOINED) {
+        let words = &mut words[..positions.len() / 2];
+        assert!(join_gaps(next, positions, parameter, words), "positions must increase");
+        // The last of an odd number has no word.
+        for (pair, word) in positions.chunks(2).zip(words.iter().copied().chain([0])) {
+            if word != 0 {
+                let width = word as u32 & 0xff;
+                writer.put(word >> (64 - width), width);
+            } else {
+                put_long(writer, next, pair, parameter);
+            }
+            next = after(pair);
+        }
+    }
+}
+
+/// Appends codes one by one.
+#[cold]
+fn put_long(writer: &mut BitWriter<'_>, mut next: u64, positions: &[u32], parameter: u32) {
+    for &position in positions {
+        let gap = u64::from(position) - next;
+        let mut ones = gap >> parameter;
+        while ones > 32 {
+            writer.put((1 << 32) - 1, 32);
+            ones -= 32;
+        }
+        writer.put((1 << ones) - 1, ones as u32 + 1);
+        writer.put(gap & ((1 << parameter) - 1), parameter);
+        next = u64::from(position) + 1;
+    }
+}
+
 /// The least position after these; 0 if there are none.
 fn after(positions: &[u32]) -> u64 {
     positions.last().map_or(0, |&last| u64::from(last) + 1)
@@ -208,6 +249,28 @@ pub fn decode_part(
         return Err(DecodeError::Corrupt("a part ends before its range"));
     }
     Ok(())
+}
+
+/// Reads positions into `positions`, and returns their number. `next` is the least one that can
+/// follow, and changes. Stops before a code that is long or invalid, or gives a position that is not
+/// below `universe`, and up to three codes earlier.
+///
+/// # Panics
+/// If the parameter is above [`MAX_PARAMETER`].
+pub fn read_some(
+    reader: &mut BitReader<'_>,
+    parameter: u32,
+    universe: u32,
+    next: &mut u32,
+    positions: &mut [u32],
+) -> usize {
+    check(parameter);
+    let mut place = Place { bits: reader.position(), next: (*next).into() };
+    let count = read_gaps(reader.bytes(), parameter, universe.into(), &mut place, positions);
+    *reader = BitReader::at(reader.bytes(), place.bits);
+    // At most the universe.
+    *next = place.next as u32;
+    count
 }
 
 /// Fills the room with positions.

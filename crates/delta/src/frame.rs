@@ -263,20 +263,20 @@ impl<R: Read> FrameReader<R> {
         &self.header
     }
 
-    /// Reads the next records into `payload`, replacing its content; `None` at the end of the
+    /// Reads the next records into `payload`, replacing its content; `false` at the end of the
     /// stream.
     ///
     /// # Errors
     /// If the bytes are damaged or truncated.
-    pub fn records(&mut self, payload: &mut Vec<u8>) -> Result<Option<()>, Error> {
+    pub fn records(&mut self, payload: &mut Vec<u8>) -> Result<bool, Error> {
         if self.end.is_some() {
-            return Ok(None);
+            return Ok(false);
         }
         match frame(&mut self.input, payload, &mut self.read)? {
-            RECORDS => Ok(Some(())),
+            RECORDS => Ok(true),
             END => {
                 self.end = Some(read_end(payload, self.read)?);
-                Ok(None)
+                Ok(false)
             }
             _ => Err(Error::Damaged("a frame has an unknown kind")),
         }

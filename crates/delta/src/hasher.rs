@@ -59,21 +59,70 @@ impl TensorHasher {
     /// `base` are as for [`TensorHasher::content`]; the positions increase and count from the start
     /// of `base`. Costs two terms for each changed word.
     pub fn change(&self, first: usize, base: &[u8], positions: &[u32], values: &[u8]) -> StateHash {
-        let mut change = StateHash::default();
-        let mut changed = positions.iter().zip(values.chunks_exact(self.width)).peekable();
-        while let Some(&(&position, _)) = changed.peek() {
-            let word = position as usize * self.width / 8;
-            let old = word_at(base, word);
-            let mut new = old.to_le_bytes();
-            while let Some((position, value)) =
-                changed.next_if(|(position, _)| **position as usize * self.width / 8 == word)
-            {
-                let at = *position as usize * self.width % 8;
-                new[at..at + self.width].copy_from_slice(value);
+        if positions.len() > base.len() / MANY {
+            return self.change_of_all(first, base, positions, values);
+        }
+        match self.width {
+            1 => self.change_of::<1>(first, base, positions, values),
+            2 => self.change_of::<2>(first, base, positions, values),
+            4 => self.change_of::<4>(first, base, positions, values),
+            _ => self.change_of::<8>(first, base, positions, values),
+        }
+    }
+
+    /// As [`TensorHasher::change`], with the terms of all words.
+    fn change_of_all(
+        &self,
+        first: usize,
+        base: &[u8],
+        mut positions: &[u32],
+        mut values: &[u8],
+    ) -> StateHash {
+        let (mut new, mut change) = ([0; BLOCK], StateHash::default());
+        let elements = BLOCK / self.width;
+        for (at, base) in base.chunks(BLOCK).enumerate() {
+            let start = at * elements;
+            let count =
+                positions.partition_point(|&position| (position as usize) < start + elements);
+            let (some, later) = positions.split_at(count);
+            let (content, rest) = values.split_at(count * self.width);
+            let new = &mut new[..base.len()];
+            new.copy_from_slice(base);
+            for (&position, value) in some.iter().zip(content.chunks_exact(self.width)) {
+                let place = (position as usize - start) * self.width;
+                new[place..place + self.width].copy_from_slice(value);
             }
-            change += self.replaced(self.word(first, word), old, u64::from_le_bytes(new));
+            change += self.content(first + start, new) - self.content(first + start, base);
+            (positions, values) = (later, rest);
         }
         change
+    }
+
+    fn change_of<const WIDTH: usize>(
+        &self,
+        first: usize,
+        base: &[u8],
+        positions: &[u32],
+        values: &[u8],
+    ) -> StateHash {
+        let mut words = Words::new(self.seed, self.word(first, 0));
+        let mut changed: Option<Changed> = None;
+        for (at, (&position, value)) in positions.iter().zip(values.as_chunks().0).enumerate() {
+            ask(positions, at, WIDTH, base);
+            let (word, place) = word_of(position, WIDTH);
+            if changed.is_none_or(|changed| changed.word != word) {
+                changed.into_iter().for_each(|changed| words.push(changed));
+                let old = word_at(base, word);
+                changed = Some(Changed { word, old, new: old });
+            }
+            if let Some(Changed { new, .. }) = &mut changed {
+                let mut bytes = new.to_le_bytes();
+                bytes.as_chunks_mut::<WIDTH>().0[place] = *value;
+                *new = u64::from_le_bytes(bytes);
+            }
+        }
+        changed.into_iter().for_each(|changed| words.push(changed));
+        words.finish()
     }
 
     /// What the hash gains if `base` becomes `new`, which differs at `positions`. `first` and both
@@ -85,30 +134,101 @@ impl TensorHasher {
         new: &[u8],
         positions: &[u32],
     ) -> StateHash {
-        if positions.len() > base.len() / 16 {
+        if positions.len() > base.len() / MANY {
             return self.content(first, new) - self.content(first, base);
         }
-        let mut change = StateHash::default();
+        let mut words = Words::new(self.seed, self.word(first, 0));
         let mut done = usize::MAX;
-        for &position in positions {
-            let word = position as usize * self.width / 8;
+        for (at, &position) in positions.iter().enumerate() {
+            ask(positions, at, self.width, base);
+            ask(positions, at, self.width, new);
+            let (word, _) = word_of(position, self.width);
             if word != done {
-                let (old, new) = (word_at(base, word), word_at(new, word));
-                change += self.replaced(self.word(first, word), old, new);
+                words.push(Changed { word, old: word_at(base, word), new: word_at(new, word) });
                 done = word;
             }
         }
-        change
-    }
-
-    /// What the hash gains if a word changes.
-    fn replaced(&self, index: u64, old: u64, new: u64) -> StateHash {
-        let term = |word| StateHash(kernels::state_term(self.seed, index, word));
-        term(new) - term(old)
+        words.finish()
     }
 
     fn word(&self, first: usize, word: usize) -> u64 {
         (self.start + (first * self.width) as u64) / 8 + word as u64
+    }
+}
+
+/// The word of an element, and the element's place in it.
+#[inline(always)]
+fn word_of(position: u32, width: usize) -> (usize, usize) {
+    let bytes = position as usize * width;
+    (bytes / 8, bytes % 8 / width)
+}
+
+/// If more than one element changed in this number of bytes, all words are hashed.
+const MANY: usize = 48;
+/// Bytes that are hashed together.
+const BLOCK: usize = 4096;
+
+/// From a changed element to the one that is asked for.
+const LATER: usize = 24;
+
+/// Asks the processor for the place of a later change.
+#[inline(always)]
+fn ask(positions: &[u32], at: usize, width: usize, bytes: &[u8]) {
+    if let Some(&later) = positions.get(at + LATER) {
+        let start = later as usize * width;
+        kernels::prefetch(&bytes[start..=start]);
+    }
+}
+
+/// A word before and after a change, and its place.
+#[derive(Debug, Clone, Copy)]
+struct Changed {
+    word: usize,
+    old: u64,
+    new: u64,
+}
+
+/// Changed words whose terms are summed together.
+const TOGETHER: usize = 256;
+
+/// Sums the terms of changed words.
+struct Words {
+    seed: u64,
+    /// The index of word 0.
+    first: u64,
+    indices: [u64; TOGETHER],
+    old: [u64; TOGETHER],
+    new: [u64; TOGETHER],
+    count: usize,
+    change: StateHash,
+}
+
+impl Words {
+    fn new(seed: u64, first: u64) -> Self {
+        let [indices, old, new] = [[0; TOGETHER]; 3];
+        Self { seed, first, indices, old, new, count: 0, change: StateHash::default() }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, Changed { word, old, new }: Changed) {
+        let at = self.count % TOGETHER;
+        (self.indices[at], self.old[at], self.new[at]) = (self.first + word as u64, old, new);
+        self.count = at + 1;
+        if self.count == TOGETHER {
+            self.sum();
+        }
+    }
+
+    fn sum(&mut self) {
+        let (indices, old) = (&self.indices[..self.count], &self.old[..self.count]);
+        let words = kernels::ChangedWords { indices, old, new: &self.new };
+        self.change += StateHash(kernels::state_change(words, self.seed));
+        self.count = 0;
+    }
+
+    fn finish(mut self) -> StateHash {
+        self.sum();
+        self.change
     }
 }
 
@@ -172,6 +292,24 @@ mod tests {
         // Ranks without rows add nothing.
         let none = Tensor::shard("w", ElementType::Bf16, [11, 2], 11..11).unwrap();
         assert_eq!(whole(&none, &[]), StateHash::default());
+    }
+
+    #[test]
+    fn changes_are_the_difference_of_two_hashes_at_any_density() {
+        let tensor = tensor("w", &[6003]);
+        let hasher = TensorHasher::new(&tensor);
+        let base: Vec<u8> = (0..12_006u32).map(|i| (i * i / 7) as u8).collect();
+        for distance in [1, 2, 3, 7, 20, 23, 24, 25, 100, 5000] {
+            let chosen = |&at: &u32| (at % distance == 0 || at == 6002) && at % 5 != 1;
+            let positions: Vec<u32> = (0..6003).filter(chosen).collect();
+            let mut new = base.clone();
+            positions.iter().for_each(|&position| new[2 * position as usize + 1] ^= 0x55);
+            let values = positions.iter().flat_map(|&position| &new[2 * position as usize..][..2]);
+            let values: Vec<u8> = values.copied().collect();
+            let expected = whole(&tensor, &new) - whole(&tensor, &base);
+            assert_eq!(hasher.change(0, &base, &positions, &values), expected, "{distance}");
+            assert_eq!(hasher.difference(0, &base, &new, &positions), expected, "{distance}");
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub fn join<R: Read>(
     let mut writer = FrameWriter::new(&crate::Header { share: Share::WHOLE, ..header });
     let (mut payload, mut target) = (Vec::new(), StateHash::default());
     for share in &mut shares {
-        while share.records(&mut payload)?.is_some() {
+        while share.records(&mut payload)? {
             writer.copy(&payload, sink)?;
         }
         let end = share.end().expect("the records have been read");

@@ -31,7 +31,7 @@ pub(crate) struct Pieces {
 
 /// Where a part of a piece goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct PartPlace {
     pub(crate) piece: usize,
     pub(crate) part: usize,
 }
@@ -97,7 +97,7 @@ impl Pieces {
     }
 
     /// Notes that a part has come.
-    pub(crate) fn claim(&mut self, place: Place) -> Result<(), Error> {
+    pub(crate) fn claim(&mut self, place: PartPlace) -> Result<(), Error> {
         let piece = &mut self.all[place.piece];
         match piece.has.get_mut(place.part) {
             Some(has) if !*has => *has = true,
@@ -108,19 +108,19 @@ impl Pieces {
     }
 
     /// The bytes of a part.
-    pub(crate) fn bytes_at(&self, place: Place) -> usize {
+    pub(crate) fn bytes_at(&self, place: PartPlace) -> usize {
         let tensor = &self.all[place.piece].tensor;
         (tensor.elements() - place.part * PART).min(PART) * tensor.element().width()
     }
 
     /// A part that was decoded into the slot of this number, with its tensor and the first element.
-    pub(crate) fn passed(&self, slot: usize, place: Place) -> (&Tensor, usize, &[u8]) {
+    pub(crate) fn passed(&self, slot: usize, place: PartPlace) -> (&Tensor, usize, &[u8]) {
         let parts = self.passing.as_ref().expect("the parts are passed on");
         (&self.all[place.piece].tensor, place.part * PART, &parts[slot])
     }
 
     /// Different parts to write, in the order of `places`.
-    pub(crate) fn slots(&mut self, places: &[Place]) -> Vec<Slot<'_>> {
+    pub(crate) fn slots(&mut self, places: &[PartPlace]) -> Vec<Slot<'_>> {
         let sizes: Vec<usize> = places.iter().map(|&place| self.bytes_at(place)).collect();
         if let Some(parts) = &mut self.passing {
             parts.resize_with(places.len().max(parts.len()), Buffer::default);

@@ -1,7 +1,7 @@
 //! From records to parts that threads decode.
 
 use crate::part::PART;
-use crate::pieces::{Pieces, Place};
+use crate::pieces::{PartPlace, Pieces};
 use crate::record::{Check, Parts, Record, Reference};
 use crate::source::find;
 use crate::{ElementType, Error, Source, Tensor};
@@ -12,7 +12,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) tasks: Vec<Task<'a>>,
     pub(crate) records: Vec<Planned>,
     /// Where the tasks of new tensors write, in order.
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<PartPlace>,
 }
 
 /// A part to decode.
@@ -124,7 +124,7 @@ impl<'a> Planner<'a> {
         let lens = part_lens(tensor.elements(), first_part, parts.len())?;
         let piece = self.pieces.open(tensor, limit)?;
         for ((first, _), bytes) in lens.zip(parts.iter()) {
-            let place = Place { piece, part: first / PART };
+            let place = PartPlace { piece, part: first / PART };
             self.pieces.claim(place)?;
             plan.tasks.push(Task::Written { place: plan.places.len(), bytes });
             plan.places.push(place);

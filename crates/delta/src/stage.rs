@@ -90,7 +90,7 @@ pub(crate) fn default_limit(read: u64) -> u64 {
 pub(crate) fn read_to_end<R: Read>(inputs: &mut [FrameReader<R>]) -> Result<StateHash, Error> {
     let mut payload = Vec::new();
     let mut end = |input: &mut FrameReader<R>| {
-        while input.records(&mut payload)?.is_some() {}
+        while input.records(&mut payload)? {}
         Ok(input.end().expect("the records have been read").target_hash)
     };
     inputs.iter_mut().map(&mut end).sum()
@@ -280,7 +280,7 @@ pub(crate) fn fill<R: Read>(
         if payloads.len() == count {
             payloads.push(Vec::new());
         }
-        if input.records(&mut payloads[count])?.is_none() {
+        if !input.records(&mut payloads[count])? {
             break;
         }
         bytes += payloads[count].len();

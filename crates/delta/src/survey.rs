@@ -24,14 +24,14 @@ pub struct Survey {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
     /// What happens.
-    pub content: Content,
+    pub effect: Effect,
     /// The bytes of the record.
     pub bytes: usize,
 }
 
 /// What happens to tensors.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Content {
+pub enum Effect {
     /// Some elements change.
     Changed(Name),
     /// Some elements of small tensors change.
@@ -80,14 +80,14 @@ impl Survey {
         let mut frames = FrameReader::new(input)?;
         let header = frames.header().clone();
         let (mut records, mut layout, mut payload) = (Vec::new(), None, Vec::new());
-        while frames.records(&mut payload)?.is_some() {
+        while frames.records(&mut payload)? {
             let mut rest = &payload[..];
             while !rest.is_empty() {
                 let before = rest.len();
                 let record = Record::read(&mut rest, header.named)?;
                 let bytes = before - rest.len();
-                match content(record)? {
-                    Ok(content) => records.push(Described { content, bytes }),
+                match effect(record)? {
+                    Ok(effect) => records.push(Described { effect, bytes }),
                     Err(found) => layout = Some(found),
                 }
             }
@@ -98,16 +98,16 @@ impl Survey {
 }
 
 /// What a record is about, or the layout that it holds.
-fn content(record: Record<'_>) -> Result<Result<Content, Layout>, Error> {
+fn effect(record: Record<'_>) -> Result<Result<Effect, Layout>, Error> {
     let name = |reference: Reference<'_>| match reference {
         Reference::Index(number) => Name::Number(number),
         Reference::Named(name, rows) => Name::Text { name: name.to_owned(), rows },
     };
     Ok(Ok(match record {
-        Record::Changed { tensor, .. } => Content::Changed(name(tensor)),
-        Record::Pool { element, tensors, .. } => Content::Pool { element, tensors: tensors.len() },
-        Record::Written { tensor, .. } => Content::Written(tensor),
-        Record::Removed { tensor } => Content::Removed(name(tensor)),
+        Record::Changed { tensor, .. } => Effect::Changed(name(tensor)),
+        Record::Pool { element, tensors, .. } => Effect::Pool { element, tensors: tensors.len() },
+        Record::Written { tensor, .. } => Effect::Written(tensor),
+        Record::Removed { tensor } => Effect::Removed(name(tensor)),
         Record::Layout(bytes) => return Ok(Err(Layout::read(bytes).map_err(Error::Layout)?)),
     }))
 }

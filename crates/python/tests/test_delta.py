@@ -334,11 +334,13 @@ def test_updates_wait_for_their_commit(tmp_path):
 def test_threads_read_while_another_follows(tmp_path):
     weights = {"w": numpy.random.default_rng(60).normal(size=1 << 21).astype("float32")}
     sender, folder, receiver = delta.Sender(weights), delta.Folder(tmp_path), delta.Receiver({"w": weights["w"].copy()})
-    for step in range(3):
-        weights = changed(weights, 1, 61 + step)
-        folder.publish(sender.diff(weights))
-        sender.commit()
     with ThreadPoolExecutor(1) as pool:
+        for step in range(3):
+            weights = changed(weights, 1, 61 + step)
+            publishing = pool.submit(folder.publish, sender.diff(weights))
+            while not publishing.done():
+                assert sender.version == step
+            sender.commit()
         following, versions = pool.submit(receiver.follow, folder), [receiver.version]
         while not following.done():
             versions.append(receiver.version)

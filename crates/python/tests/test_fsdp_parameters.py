@@ -169,7 +169,7 @@ def runs(rank, size, kind, specs):
     return found
 
 
-SPECS = [(None, None), ("none", None), ("none", "none"), ("3lc", None), ("powersgd:rank=2", "int8")]
+SPECS = [(None, None), ("none", None), ("none", "none"), ("3lc", None), ("powersgd:rank=2", "int8"), ("none", "lossless")]
 
 
 SEVERAL = pytest.mark.skipif(
@@ -180,10 +180,13 @@ SEVERAL = pytest.mark.skipif(
 @pytest.mark.parametrize("kind, size", [("complex", 2), ("complex", 3), ("columns", 2), pytest.param("meshes", 2, marks=SEVERAL)])
 def test_what_fsdp_shards_is_averaged(kind, size):
     one, other = ranks(size, runs, kind, SPECS)[:2]
-    plain, none, gathered, compressed, low = one
+    plain, none, gathered, compressed, low, lossless = one
     for run in (none, gathered):
         # With more than two ranks sums are rounded in another order.
         torch.testing.assert_close(run[0], plain[0], rtol=0, atol=0 if size == 2 and kind != "complex" else 1e-5)
+    assert torch.equal(lossless[0], gathered[0]) and lossless[1] == gathered[1]
+    sent, raw = (run[2][1]["total_bytes_up"] for run in (lossless, gathered))
+    assert sent < 0.97 * raw
     for mine, theirs in ((compressed, other[3]), (low, other[4])):
         assert torch.equal(mine[0], theirs[0]) and mine[1][-1] < mine[1][0] and mine[2][0] == 4
     assert compressed[2][1]["ratio"] > 5

@@ -253,14 +253,14 @@ fn place<S: Simd, const WIDTH: usize>(
 
 /// Moves bit i of `bits` to the place of the i-th one of `places`.
 #[inline(always)]
-fn deposit<S: Simd>(simd: S, mut bits: u64, mut places: u64) -> u64 {
+pub(super) fn deposit<S: Simd>(simd: S, mut bits: u64, mut places: u64) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if let Some(avx2) = simd.level().as_avx2() {
         return pdep(avx2, bits, places);
     }
     let _ = simd;
     let mut moved = 0;
-    while bits != 0 {
+    while bits != 0 && places != 0 {
         let skipped = bits.trailing_zeros();
         for _ in 0..skipped {
             places &= places.wrapping_sub(1);

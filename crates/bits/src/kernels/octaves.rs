@@ -85,6 +85,12 @@ impl<'a, const WIDTH: usize> Groups<'a, WIDTH> {
         start
     }
 
+    /// The octaves of the whole group that starts at this byte.
+    #[inline(always)]
+    pub(super) fn octaves<S: Simd>(&self, simd: S, octaves: &Octaves, start: usize) -> [u8; GROUP] {
+        octaves_of::<S, WIDTH>(simd, &self.base[start..start + Self::BYTES], octaves.shift)
+    }
+
     /// The group that starts at this byte.
     #[inline(always)]
     pub(super) fn group<S: Simd>(&self, simd: S, octaves: &Octaves, start: usize) -> Group {

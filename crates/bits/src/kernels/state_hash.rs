@@ -63,6 +63,34 @@ kernel! {
     }
 }
 
+/// Words at increasing places of a tensor, before and after a change, of the same number.
+#[derive(Debug, Clone, Copy)]
+pub struct ChangedWords<'a> {
+    /// The index of each word.
+    pub indices: &'a [u64],
+    /// The old words.
+    pub old: &'a [u64],
+    /// The new words.
+    pub new: &'a [u64],
+}
+
+kernel! {
+    /// The [terms](state_term) of the new words minus those of the old ones. Processes the shortest
+    /// length.
+    pub fn state_change(words: ChangedWords<'_>, seed: u64) -> [u64; 2] {
+        let mut sums = [0u64; 2];
+        let ChangedWords { indices, old, new } = words;
+        for ((&index, &old), &new) in indices.iter().zip(old).zip(new) {
+            let weyl = seed.wrapping_add(index.wrapping_mul(STEP));
+            let [gained, lost] = [mixed(weyl, new), mixed(weyl, old)];
+            for lane in [0, 1] {
+                sums[lane] = sums[lane].wrapping_add(gained[lane]).wrapping_sub(lost[lane]);
+            }
+        }
+        sums
+    }
+}
+
 /// The term of the word with this index.
 #[inline]
 pub fn state_term(seed: u64, index: u64, word: u64) -> [u64; 2] {
@@ -123,6 +151,18 @@ cases![
             sums.iter().for_each(|&sum| output.bits([sum as u32, (sum >> 32) as u32]));
         }
     }),
+    ("state_change", |input, output| {
+        let seed = u64::from(input.word(3)) << 32 | u64::from(input.word(2));
+        let words = |at: usize| {
+            input.elements(input.len, |i| {
+                u64::from(input.word(i + at)) << 32 | u64::from(input.word(i + at + 1))
+            })
+        };
+        let [indices, old, new] = [words(0), words(2), words(4)];
+        let words = ChangedWords { indices: &indices, old: &old, new: &new };
+        let sums = state_change(words, seed);
+        sums.iter().for_each(|&sum| output.bits([sum as u32, (sum >> 32) as u32]));
+    }),
     ("state_term", |input, output| {
         let seed = u64::from(input.word(3)) << 32 | u64::from(input.word(2));
         let terms = state_term(seed, u64::from(input.word(1)), u64::from(input.word(0)));
@@ -148,6 +188,20 @@ mod tests {
         let sum = [a[0].wrapping_add(b[0]), a[1].wrapping_add(b[1])];
         assert_eq!(state_hash(&[1, 0, 0, 0, 0, 0, 0, 0, 2], 4, 9), sum);
         assert_eq!(state_hash(&[], 4, 9), [0, 0]);
+    }
+
+    #[test]
+    fn a_change_is_the_difference_of_terms() {
+        let (indices, old, new) = ([3, 9, 1 << 40], [5, 0, u64::MAX], [6, 1 << 63, 7]);
+        let mut expected = [0u64; 2];
+        for (at, &index) in indices.iter().enumerate() {
+            let [gained, lost] = [new[at], old[at]].map(|word| state_term(77, index, word));
+            for lane in [0, 1] {
+                expected[lane] = expected[lane].wrapping_add(gained[lane]).wrapping_sub(lost[lane]);
+            }
+        }
+        let words = ChangedWords { indices: &indices, old: &old, new: &new };
+        assert_eq!(state_change(words, 77), expected);
     }
 
     /// Whether both lanes of the hashes differ.

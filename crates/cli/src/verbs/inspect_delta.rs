@@ -1,7 +1,7 @@
 //! `gradwire inspect` of a .gwd file.
 
 use gradwire_delta::on_disk::Input;
-use gradwire_delta::survey::{Content, Described, Survey};
+use gradwire_delta::survey::{Described, Effect, Survey};
 use gradwire_delta::{Header, Kind};
 use gradwire_testbed::table::Table;
 use serde::Serialize;
@@ -120,18 +120,18 @@ impl RecordRow {
             shape: None,
             bytes: record.bytes,
         };
-        match &record.content {
-            Content::Changed(name) => row("changes", name.to_string()),
-            Content::Pool { element, tensors } => Self {
+        match &record.effect {
+            Effect::Changed(name) => row("changes", name.to_string()),
+            Effect::Pool { element, tensors } => Self {
                 dtype: Some(element.name()),
                 ..row("changes", format!("{tensors} small tensors"))
             },
-            Content::Written(tensor) => Self {
+            Effect::Written(tensor) => Self {
                 dtype: Some(tensor.element().name()),
                 shape: Some(tensor.shape().to_vec()),
                 ..row("all elements", tensor.name().to_owned())
             },
-            Content::Removed(name) => row("removed", name.to_string()),
+            Effect::Removed(name) => row("removed", name.to_string()),
         }
     }
 }

@@ -1,10 +1,12 @@
 //! The streams of a folder, by the names of their files.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::BufReader;
 use std::path::Path;
 
 use crate::files::FileError;
-use crate::frame::{Header, Kind};
+use crate::frame::{FrameReader, Header, Kind};
+use crate::{Error, State};
 
 /// A published stream, as the name of its file describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +62,24 @@ pub(super) fn list(folder: &Path) -> Result<Vec<Item>, FileError> {
     }
     items.sort_by_key(|item| (item.target, item.base, item.kind == Kind::Snapshot));
     Ok(items)
+}
+
+/// Whether a delta of the folder starts at these weights.
+pub(super) fn has_delta_from(folder: &Path, state: State) -> Result<bool, Error> {
+    for item in list(folder)? {
+        if item.kind != Kind::Delta || item.base != state.version {
+            continue;
+        }
+        let path = folder.join(item.name());
+        let file = File::open(&path).map_err(FileError::at(&path))?;
+        let frames = FrameReader::new(BufReader::new(file));
+        let frames = frames.map_err(|error| Error::Input { path, source: Box::new(error) })?;
+        let header = frames.header();
+        if (Some(header.run), header.base_hash) == (state.run, state.hash) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]

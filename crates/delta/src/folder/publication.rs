@@ -4,7 +4,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, BufReader, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use super::contents::Item;
+use super::contents::{self, Item};
 use super::pointer;
 use crate::files::{FileError, NewFile};
 use crate::frame::{FrameReader, Header, Kind};
@@ -42,33 +42,40 @@ impl Publication {
     }
 
     /// Checks the stream and makes it visible: syncs it, gives it its name, and then replaces the
-    /// file `latest` if the stream is a delta, or the first stream of the folder. Returns the
-    /// newest weights of the folder.
+    /// file `latest` if the stream is a delta from the newest weights, or the first stream of the
+    /// folder. Returns the newest weights of the folder.
+    ///
+    /// Deltas that were [folded](crate::fold()) may be published, too: from weights at which a
+    /// delta of the folder starts, to others at which one starts or to the newest ones. Receivers
+    /// that are behind then read one stream.
     ///
     /// # Errors
     /// A stream that is damaged or not complete, bytes after its end, or a delta whose target
-    /// version is not after its base version. [`Error::OtherPublisher`] if a delta does not
-    /// start at the newest weights of the folder, or a snapshot does not hold them: another trainer
-    /// has published there. The folder then is as it was.
+    /// version is not after its base version. [`Error::OtherPublisher`] if a delta neither starts
+    /// at the newest weights of the folder nor joins deltas that are there, or a snapshot does not
+    /// hold the newest weights: another trainer has published there. The folder then is as it was.
     pub fn finish(self) -> Result<State, Error> {
         let Self { folder, file, _lock } = self;
         let bytes = file.file().metadata().map_err(FileError::at(&folder))?.len();
         let (header, target) = checked(file.file(), bytes)?;
         let latest = pointer::read(&folder)?;
-        if let Some(latest) = latest {
-            let base =
-                State { run: Some(header.run), version: header.base, hash: header.base_hash };
-            let expected = match header.kind {
-                Kind::Delta => base,
-                Kind::Snapshot => target,
-            };
-            if expected != latest {
+        let base = State { run: Some(header.run), version: header.base, hash: header.base_hash };
+        let expected = match header.kind {
+            Kind::Delta => base,
+            Kind::Snapshot => target,
+        };
+        if let Some(latest) = latest.filter(|&latest| latest != expected) {
+            let is_shortcut = header.kind == Kind::Delta
+                && header.target - header.base > 1
+                && contents::has_delta_from(&folder, base)?
+                && (target == latest || contents::has_delta_from(&folder, target)?);
+            if !is_shortcut {
                 return Err(Error::OtherPublisher { folder, latest, expected });
             }
         }
         file.finish_as(&Item::of(&header, bytes).name())?;
         match latest {
-            Some(latest) if header.kind == Kind::Snapshot => Ok(latest),
+            Some(latest) if latest != base || header.kind == Kind::Snapshot => Ok(latest),
             _ => {
                 pointer::write(&folder, &target)?;
                 Ok(target)
@@ -99,7 +106,7 @@ fn checked(mut file: &File, bytes: u64) -> Result<(Header, State), Error> {
         return Err(Error::Damaged("its target version is not after its base version"));
     }
     let mut payload = Vec::new();
-    while frames.records(&mut payload)?.is_some() {}
+    while frames.records(&mut payload)? {}
     if frames.bytes_read() != bytes {
         return Err(Error::Damaged("bytes follow its end"));
     }

@@ -119,6 +119,46 @@ fn a_missing_link_is_named_with_the_snapshot_that_helps() {
     follows(&folder, receiver(2), 8);
 }
 
+/// The links of a folder from one version to another as one delta.
+fn folded(folder: &Folder, base: &Mirror, versions: std::ops::Range<u64>) -> Vec<u8> {
+    let links = versions.map(|version| {
+        let name = format!("delta-{version:010}-{:010}.gwd", version + 1);
+        fs::File::open(folder.path().join(name)).unwrap()
+    });
+    let mut delta = Vec::new();
+    let mut sink = |frame: &[u8]| {
+        delta.extend_from_slice(frame);
+        Ok(())
+    };
+    crate::fold(base, links, &DiffOptions::default(), 1, &mut sink).unwrap();
+    delta
+}
+
+#[test]
+fn folded_deltas_are_short_cuts() {
+    let (_place, folder) = new();
+    let mut sender = sender();
+    (0..9).for_each(|_| _ = publish(&folder, &mut sender, ALL).unwrap());
+    let newest = folded(&folder, &mirror(5), 5..9);
+    let inner = folded(&folder, &mirror(1), 1..4);
+    for (delta, from) in [(&newest, 5), (&inner, 1)] {
+        let publish = |_| folder.publish(&delta[..], ALL, |_| unreachable!());
+        assert_eq!([0, 1].map(|again| publish(again).unwrap().version), [9, 9]);
+        // Without a link the way leads over the folded delta.
+        let link = format!("delta-{:010}-{:010}.gwd", from + 1, from + 2);
+        fs::remove_file(folder.path().join(link)).unwrap();
+        follows(&folder, receiver(from), 9);
+        assert!(receiver(from + 1).follow(&folder).is_err());
+    }
+    // Ends that no link has: another base, and a target that is not the newest.
+    let mut other = Sender::new(mirror(3), RUN, DiffOptions::default(), 1).unwrap();
+    let unknown = next(&mut other);
+    let error = folder.publish(&unknown[..], ALL, |_| unreachable!()).unwrap_err();
+    assert!(matches!(error, Error::OtherPublisher { .. }), "{error}");
+    publish(&folder, &mut sender, ALL).unwrap();
+    follows(&folder, receiver(5), 10);
+}
+
 #[test]
 fn two_trainers_cannot_publish_to_one_folder() {
     let (_place, folder) = new();

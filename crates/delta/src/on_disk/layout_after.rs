@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use crate::safetensors::{Checkpoint, Entry, Layout};
-use crate::survey::{Content, Name, Survey};
+use crate::survey::{Effect, Name, Survey};
 use crate::{Error, Kind, Source, Tensor};
 
 /// The layout that the weights have after a delta: the one that the delta states, or the present
@@ -18,11 +18,11 @@ pub(super) fn layout_after(weights: &Checkpoint, survey: &Survey) -> Result<Layo
     let added = written(survey)?;
     let mut removed = HashSet::new();
     for record in &survey.records {
-        if let Content::Removed(Name::Number(number)) = &record.content {
+        if let Effect::Removed(Name::Number(number)) = &record.effect {
             let tensor = usize::try_from(*number).ok().and_then(|at| weights.tensors().get(at));
             // Without it the base is another one, which decoding will say.
             removed.extend(tensor.map(|tensor| tensor.name().to_owned()));
-        } else if let Content::Removed(Name::Text { name, .. }) = &record.content {
+        } else if let Effect::Removed(Name::Text { name, .. }) = &record.effect {
             removed.insert(name.clone());
         }
     }
@@ -60,7 +60,7 @@ pub(super) fn layout_of(survey: &Survey) -> Result<Layout, Error> {
 fn written(survey: &Survey) -> Result<BTreeMap<String, Tensor>, Error> {
     let mut all = BTreeMap::new();
     for record in &survey.records {
-        let Content::Written(tensor) = &record.content else { continue };
+        let Effect::Written(tensor) = &record.effect else { continue };
         if tensor.is_shard() {
             return Err(Error::OtherKind(
                 "it has new tensors in shards of several ranks, which files cannot take; load it \

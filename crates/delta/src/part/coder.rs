@@ -3,15 +3,15 @@
 use gradwire_bits::kernels::{CLASSES, Octaves};
 use gradwire_bits::planes;
 
-use super::sparse::Changes;
+use super::sparse::ClassChanges;
 use super::steps::MOST_SHIFT;
 use crate::ElementType;
 
 /// What the writer of a part may use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Positions are coded without the base: more bytes, but readers that hold no base can list
-    /// them, and several deltas can be folded into one.
+    /// Positions are coded without the base: more bytes, but less time, because unchanged elements
+    /// of the base are not counted.
     pub portable: bool,
 }
 
@@ -38,6 +38,8 @@ pub enum Content<'a> {
 pub struct Coder {
     /// The numbers of elements of each class in each group of 64.
     pub(super) counts: Vec<u64>,
+    /// By class, then by rank: a bit that is 1 if the element changed.
+    pub(super) marks: Vec<u64>,
     /// The changed elements, in order.
     pub(super) positions: Vec<u32>,
     /// Whether these are all: the search ends early if many changed.
@@ -53,10 +55,12 @@ pub struct Coder {
     /// By changed element, in order: its place in `changes`.
     pub(super) places: Vec<u32>,
     /// The changed elements by class.
-    pub(super) changes: Changes,
+    pub(super) changes: ClassChanges,
     /// The coder of whole parts, and the elements of one.
     pub(super) planes: planes::Coder,
     pub(super) whole: Vec<u8>,
+    /// The differences of a block.
+    pub(super) block: Vec<u8>,
 }
 
 /// Elements that are compared or located at once. Both versions stay in the second-level cache

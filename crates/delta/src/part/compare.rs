@@ -11,9 +11,11 @@ use super::words::Word;
 /// Classes are chosen once this number of changes is known, or at the end of the part. From there
 /// on, elements are ranked while they are in the cache.
 const ENOUGH: usize = 2048;
-/// The form difference is used if this fraction of the elements changed; the rest need not be
-/// compared then.
-pub(super) const MANY: usize = 4;
+/// The form difference is used if one in this number of elements changed.
+const MANY: usize = 4;
+/// If more than one in this number of a block changed, the changes of the part are counted before
+/// more of them are listed.
+const DENSE: usize = 6;
 /// The elements of a sample that shows how many elements each octave has.
 const SAMPLE: usize = 1 << 14;
 
@@ -22,6 +24,22 @@ const SAMPLE: usize = 1 << 14;
 pub(super) struct Pair<'a> {
     pub(super) base: &'a [u8],
     pub(super) new: &'a [u8],
+}
+
+impl Pair<'_> {
+    /// The bytes from here on.
+    fn rest(self, start: usize) -> Self {
+        Self { base: &self.base[start..], new: &self.new[start..] }
+    }
+}
+
+/// How two versions of a part differ.
+pub(super) enum Comparison {
+    Same,
+    /// All changes were listed.
+    Few(Classes),
+    /// So many elements changed that they were not all listed.
+    Many,
 }
 
 /// The classes of a part.
@@ -35,18 +53,19 @@ pub(super) struct Classes {
 }
 
 impl Coder {
-    /// Finds the changed elements, their old values, differences and ranks, or enough of them to
-    /// see that there are many. `None` if nothing changed.
+    /// Finds the changed elements, their old values, differences and ranks, unless they are many.
     pub(super) fn compare(
         &mut self,
         width: usize,
         pair: Pair<'_>,
         octaves: Option<Octaves>,
-    ) -> Option<Classes> {
+    ) -> Comparison {
         self.positions.clear();
-        let mut classes = Classes { octaves, sizes: [0; CLASSES], changes: [0; 256] };
-        // The elements that were compared, those of them that were ranked, and their changes.
-        let (mut end, mut ranked, mut known, len) = (0, 0, 0, pair.base.len());
+        self.has_all = true;
+        let len = pair.base.len();
+        let most = len / width / MANY;
+        let mut ranking = Ranking::new(octaves);
+        let (mut end, mut is_counted) = (0, false);
         while end < len {
             let start = end;
             end = len.min(start + BLOCK * width);
@@ -57,33 +76,46 @@ impl Coder {
                 4 => self.compare_block::<u32>(pair, start..end),
                 _ => self.compare_block::<u64>(pair, start..end),
             }
-            self.has_all = end == len;
-            if self.positions.len() >= len / width / MANY {
-                break;
-            }
-            let Some(octaves) = &mut classes.octaves else { continue };
-            for &old in &self.olds[first..] {
-                classes.changes[usize::from(octaves.of(old))] += 1;
-            }
-            if ranked == 0 {
-                let enough = self.positions.len() >= ENOUGH || end == len;
-                if !enough || self.positions.is_empty() {
-                    continue;
+            let found = self.positions.len();
+            if !is_counted && (found - first) * DENSE > (end - start) / width {
+                is_counted = true;
+                if found + count_changed(width, pair.rest(end)) >= most {
+                    self.has_all = false;
+                    return Comparison::Many;
                 }
-                let elements = [end, len].map(|bytes| (bytes / width) as u32);
-                let sample = sample(&pair.base[..end], octaves);
-                octaves.last = cuts::choose(&classes.changes, &sample, elements);
             }
-            let (base, at) = (&pair.base[ranked..end], (ranked / width) as u32);
-            self.ranks.resize(self.positions.len(), 0);
-            let (positions, ranks) = (&self.positions[known..], &mut self.ranks[known..]);
-            class_ranks(octaves, base, at, positions, &mut classes.sizes, ranks);
-            (ranked, known) = (end, self.positions.len());
+            self.rank(&mut ranking, pair.base, first, end);
         }
-        if classes.octaves.is_none() {
-            classes.sizes[0] = (len / width) as u32;
+        match self.positions.len() {
+            0 => Comparison::Same,
+            found if found >= most => Comparison::Many,
+            _ => Comparison::Few(ranking.finish(len / width)),
         }
-        (!self.positions.is_empty()).then_some(classes)
+    }
+
+    /// Ranks the changed elements up to `end` within their classes, of which those from `first` on
+    /// are new.
+    fn rank(&mut self, ranking: &mut Ranking, base: &[u8], first: usize, end: usize) {
+        let Ranking { classes, ranked, known } = ranking;
+        let Some(octaves) = &mut classes.octaves else { return };
+        for &old in &self.olds[first..] {
+            classes.changes[usize::from(octaves.of(old))] += 1;
+        }
+        let (found, width) = (self.positions.len(), octaves.width);
+        if *ranked == 0 {
+            let is_enough = found >= ENOUGH || end == base.len();
+            if !is_enough || found == 0 {
+                return;
+            }
+            let elements = [end, base.len()].map(|bytes| (bytes / width) as u32);
+            let sample = sample(&base[..end], octaves);
+            octaves.last = cuts::choose(&classes.changes, &sample, elements);
+        }
+        let (base, at) = (&base[*ranked..end], (*ranked / width) as u32);
+        self.ranks.resize(found, 0);
+        let (positions, ranks) = (&self.positions[*known..], &mut self.ranks[*known..]);
+        class_ranks(octaves, base, at, positions, &mut classes.sizes, ranks);
+        (*ranked, *known) = (end, found);
     }
 
     /// Finds the changed elements of a block.
@@ -108,22 +140,62 @@ impl Coder {
     }
 }
 
+/// How far the changed elements of a part have been ranked.
+struct Ranking {
+    classes: Classes,
+    /// The bytes of the base in front of which all are ranked.
+    ranked: usize,
+    /// The changed elements among them.
+    known: usize,
+}
+
+impl Ranking {
+    fn new(octaves: Option<Octaves>) -> Self {
+        let classes = Classes { octaves, sizes: [0; CLASSES], changes: [0; 256] };
+        Self { classes, ranked: 0, known: 0 }
+    }
+
+    /// The classes of a part of `len` elements.
+    fn finish(mut self, len: usize) -> Classes {
+        if self.classes.octaves.is_none() {
+            self.classes.sizes[0] = len as u32;
+        }
+        self.classes
+    }
+}
+
+/// The number of elements that changed.
+fn count_changed(width: usize, Pair { base, new }: Pair<'_>) -> usize {
+    let len = BLOCK * width;
+    let mut words = [0; BLOCK / 64];
+    let blocks = base.chunks(len).zip(new.chunks(len));
+    blocks
+        .map(|(base, new)| {
+            let words = &mut words[..(base.len() / width).div_ceil(64)];
+            changed(width, base, new, words)
+        })
+        .sum()
+}
+
 /// Counts the octaves of lines of 64 bytes at fixed distances.
 pub(super) fn sample(base: &[u8], octaves: &Octaves) -> Histogram {
     let lines = (SAMPLE * octaves.width / 64).max(1);
     let distance = (base.len() / 64).div_ceil(lines).max(1);
-    let mut counts = [0; 256];
+    // Neighbours are counted apart: a second increment of a count waits for the first.
+    let mut tables = [[0; 256]; 4];
     for line in base.chunks(64).step_by(distance) {
         match octaves.width {
-            1 => count::<u8>(line, octaves, &mut counts),
-            2 => count::<u16>(line, octaves, &mut counts),
-            4 => count::<u32>(line, octaves, &mut counts),
-            _ => count::<u64>(line, octaves, &mut counts),
+            1 => count::<u8>(line, octaves, &mut tables),
+            2 => count::<u16>(line, octaves, &mut tables),
+            4 => count::<u32>(line, octaves, &mut tables),
+            _ => count::<u64>(line, octaves, &mut tables),
         }
     }
-    counts
+    core::array::from_fn(|octave| tables.iter().map(|table| table[octave]).sum())
 }
 
-fn count<T: Word>(line: &[u8], octaves: &Octaves, counts: &mut Histogram) {
-    T::all(line).for_each(|element| counts[usize::from(octaves.of(element.wide()))] += 1);
+fn count<T: Word>(line: &[u8], octaves: &Octaves, tables: &mut [Histogram; 4]) {
+    for (at, element) in T::all(line).enumerate() {
+        tables[at % 4][usize::from(octaves.of(element.wide()))] += 1;
+    }
 }

@@ -1,18 +1,21 @@
 //! Decoding of parts.
 
 use gradwire_bits::kernels::{
-    CLASSES, Octaves, Ranked, class_counts, class_places, ones, prefetch,
+    CLASSES, Octaves, Ranked, class_bits, class_counts, class_places, class_sizes, ones, prefetch,
 };
 use gradwire_bits::{BitReader, DecodeError, expect_len, try_resize};
 
 use super::coder::{BLOCK, Coder, Content, octaves, shifts};
-use super::sparse::Changes;
+use super::sparse::ClassChanges;
 use super::words::Word;
 use super::{PART, form, sparse};
 use crate::ElementType;
 
 /// From a changed element to the one that is asked for.
 const LATER: usize = 24;
+/// If the code has less than a byte for this number of elements, most groups of 64 elements are
+/// skipped.
+const RARE: usize = 256;
 
 impl Coder {
     /// Reads the form of a part of `len` elements. `bytes` is exactly what [`encode`](Self::encode)
@@ -62,12 +65,7 @@ impl Coder {
                 Ok(Content::Changes { positions: &self.positions, values: &self.values })
             }
             (form::DIFFERENCE, Some(base)) => {
-                match element.width() {
-                    1 => self.decode_difference::<u8>(element, base, code)?,
-                    2 => self.decode_difference::<u16>(element, base, code)?,
-                    4 => self.decode_difference::<u32>(element, base, code)?,
-                    _ => self.decode_difference::<u64>(element, base, code)?,
-                }
+                self.decode_difference(element, base, code)?;
                 Ok(Content::Whole(&self.values))
             }
             (form::SAME | form::CLASSES | form::PORTABLE | form::DIFFERENCE, None) => {
@@ -91,11 +89,16 @@ impl Coder {
         let rules = match octaves {
             Some(mut octaves) => {
                 sparse::read_cuts(&mut reader, &mut octaves)?;
-                try_resize(&mut self.counts, len.div_ceil(64), 0)?;
-                let sizes = class_counts(&octaves, base, &mut self.counts);
-                let sizes = &sizes[..octaves.used()];
-                let rules = sparse::read(&mut reader, sizes, most, &mut self.changes)?;
-                self.locate::<T>(&octaves, base)?;
+                let is_rare = code.len() * RARE < len;
+                let sizes = if is_rare {
+                    try_resize(&mut self.counts, len.div_ceil(64), 0)?;
+                    class_counts(&octaves, base, &mut self.counts)
+                } else {
+                    class_sizes(&octaves, base)
+                };
+                let used = &sizes[..octaves.used()];
+                let rules = sparse::read(&mut reader, used, most, &mut self.changes)?;
+                self.locate::<T>(&octaves, (!is_rare).then_some(&sizes), base)?;
                 self.take_places(&octaves, element.mantissa_bits())?;
                 rules
             }
@@ -113,28 +116,58 @@ impl Coder {
                 rules
             }
         };
-        let Changes { ends, shifts, moves, .. } = &mut self.changes;
+        let ClassChanges { ends, shifts, moves, .. } = &mut self.changes;
         rules.take(&mut reader, ends, shifts, moves)?;
         expect_len(code, reader.finish()?)?;
         self.take_values::<T>(octaves.is_some())
     }
 
-    /// Finds the changed elements and their old values.
-    fn locate<T: Word>(&mut self, octaves: &Octaves, base: &[u8]) -> Result<(), DecodeError> {
+    /// Finds the changed elements and their old values: from the numbers of elements of each class,
+    /// or, if few changed, from those of each class in each group.
+    fn locate<T: Word>(
+        &mut self,
+        octaves: &Octaves,
+        sizes: Option<&[u32; CLASSES]>,
+        base: &[u8],
+    ) -> Result<(), DecodeError> {
+        let count = self.changes.ranks.len();
         self.positions.clear();
-        self.positions.try_reserve(self.changes.ranks.len() + 64)?;
-        try_resize(&mut self.olds, self.changes.ranks.len(), 0)?;
+        self.positions.try_reserve(count + 64)?;
+        try_resize(&mut self.olds, count, 0)?;
+        let mut next = sizes.map(|sizes| self.mark_ranks(sizes)).transpose()?;
         let mut ranked = Ranked::new(&self.changes.ranks, self.changes.ends);
         let mut words = [0; BLOCK / 64];
-        let blocks = base.chunks(BLOCK * T::BYTES).zip(self.counts.chunks(BLOCK / 64));
-        for (at, (base, counts)) in blocks.enumerate() {
+        for (at, base) in base.chunks(BLOCK * T::BYTES).enumerate() {
             let (first, known) = ((at * BLOCK) as u32, self.positions.len());
-            let words = &mut words[..counts.len()];
-            class_places(octaves, base, counts, &mut ranked, words);
+            let words = &mut words[..(base.len() / T::BYTES).div_ceil(64)];
+            match &mut next {
+                Some(next) => class_bits(octaves, base, &self.marks, next, words),
+                None => {
+                    let counts = &self.counts[at * BLOCK / 64..][..words.len()];
+                    class_places(octaves, base, counts, &mut ranked, words);
+                }
+            }
             ones(bytemuck::cast_slice(words), first, &mut self.positions);
             take_olds::<T>(&self.positions[known..], first, base, &mut self.olds[known..]);
         }
         Ok(())
+    }
+
+    /// Sets a bit for each changed element in lists of all elements, class by class; returns where
+    /// the lists start.
+    fn mark_ranks(&mut self, sizes: &[u32; CLASSES]) -> Result<[usize; CLASSES], DecodeError> {
+        let before = |class: usize| sizes[..class].iter().map(|&size| size as usize).sum::<usize>();
+        let starts = core::array::from_fn(before);
+        self.marks.clear();
+        try_resize(&mut self.marks, before(CLASSES) / 64 + 2, 0)?;
+        for (class, start) in starts.into_iter().enumerate() {
+            let ranks = self.changes.start(class) as usize..self.changes.ends[class] as usize;
+            for &rank in &self.changes.ranks[ranks] {
+                let place = start + rank as usize;
+                self.marks[place / 64] |= 1 << (place % 64);
+            }
+        }
+        Ok(starts)
     }
 
     /// Finds the places and the shifts of the changed elements.

@@ -4,14 +4,15 @@
 //! whole bytes. For each class follow the differences of its elements, as zigzag numbers of the
 //! width of an element, in [planes](gradwire_bits::planes).
 
-use gradwire_bits::kernels::{CLASSES, Octaves, class_counts};
+use gradwire_bits::kernels::{
+    BEHIND, CLASSES, Octaves, add_zigzags, class_join, class_sizes, class_split, zigzags,
+};
 use gradwire_bits::planes::Layout;
 use gradwire_bits::{BitReader, BitWriter, DecodeError, expect_len, try_resize};
 
-use super::coder::{Coder, octaves};
+use super::coder::{BLOCK, Coder, octaves};
 use super::compare::{Pair, sample};
 use super::cuts::Histogram;
-use super::words::Word;
 use super::{form, sparse};
 use crate::ElementType;
 
@@ -35,39 +36,17 @@ impl Coder {
             None => sparse::write_no_cuts(&mut writer),
         }
         writer.finish();
-        let sizes = match element.width() {
-            1 => self.sort_differences::<u8>(octaves, pair),
-            2 => self.sort_differences::<u16>(octaves, pair),
-            4 => self.sort_differences::<u32>(octaves, pair),
-            _ => self.sort_differences::<u64>(octaves, pair),
-        };
-        let mut rest = &self.whole[..];
-        for size in sizes {
-            let (class, after) = rest.split_at(size as usize * element.width());
-            self.planes.encode(Layout::integers(element.width()), class, out);
-            rest = after;
+        let width = element.width();
+        let lists = Lists::new(octaves, width, pair.base);
+        self.whole.resize(lists.end(), 0);
+        lists.split(pair, &mut self.block, &mut self.whole);
+        for list in 0..lists.used() {
+            self.planes.encode(Layout::integers(width), &self.whole[lists.range(list)], out);
         }
-    }
-
-    /// Writes the differences class by class to `whole`, and returns the sizes of the classes.
-    fn sort_differences<T: Word>(
-        &mut self,
-        octaves: Option<Octaves>,
-        Pair { base, new }: Pair<'_>,
-    ) -> [u32; CLASSES] {
-        self.counts.resize((base.len() / T::BYTES).div_ceil(64), 0);
-        self.whole.resize(base.len(), 0);
-        let sizes = sizes::<T>(octaves, base, &mut self.counts);
-        let mut order = Order::new(octaves, &sizes);
-        for (old, new) in T::all(base).zip(T::all(new)) {
-            let start = order.next(old.wide()) * T::BYTES;
-            T::narrow(old.zigzag(new)).write(&mut self.whole[start..start + T::BYTES]);
-        }
-        sizes
     }
 
     /// Decodes the form difference; the elements are then in `values`.
-    pub(super) fn decode_difference<T: Word>(
+    pub(super) fn decode_difference(
         &mut self,
         element: ElementType,
         base: &[u8],
@@ -78,56 +57,88 @@ impl Coder {
             Some(octaves) => sparse::read_cuts(&mut reader, octaves)?,
             None => sparse::read_no_cuts(&mut reader)?,
         }
-        let mut code = &code[reader.finish()?..];
-        try_resize(&mut self.counts, (base.len() / T::BYTES).div_ceil(64), 0)?;
-        try_resize(&mut self.whole, base.len(), 0)?;
+        let (mut code, width) = (&code[reader.finish()?..], element.width());
+        let lists = Lists::new(octaves, width, base);
+        try_resize(&mut self.whole, lists.end(), 0)?;
         try_resize(&mut self.values, base.len(), 0)?;
-        let sizes = sizes::<T>(octaves, base, &mut self.counts);
-        let mut rest = &mut self.whole[..];
-        for size in sizes {
-            let (class, after) = rest.split_at_mut(size as usize * T::BYTES);
-            code = &code[self.planes.decode(Layout::integers(T::BYTES), code, class)?..];
-            rest = after;
+        try_resize(&mut self.block, BLOCK * width, 0)?;
+        for list in 0..lists.used() {
+            let list = &mut self.whole[lists.range(list)];
+            code = &code[self.planes.decode(Layout::integers(width), code, list)?..];
         }
         expect_len(code, 0)?;
-        let mut order = Order::new(octaves, &sizes);
-        for (old, value) in T::all(base).zip(self.values.chunks_exact_mut(T::BYTES)) {
-            let difference = T::at(&self.whole, order.next(old.wide()));
-            old.plus(difference).write(value);
-        }
+        lists.join(base, &mut self.block, &self.whole, &mut self.values);
         Ok(())
     }
 }
 
-/// The number of elements of each class.
-fn sizes<T: Word>(octaves: Option<Octaves>, base: &[u8], counts: &mut [u64]) -> [u32; CLASSES] {
-    match octaves {
-        Some(octaves) => class_counts(&octaves, base, counts),
-        None => [(base.len() / T::BYTES) as u32, 0, 0, 0, 0, 0, 0, 0],
-    }
-}
-
-/// The places of elements, class by class.
-struct Order {
+/// The places of the differences of a part, class by class.
+struct Lists {
+    /// `None` if all elements are in one class.
     octaves: Option<Octaves>,
-    classes: [u8; 256],
-    next: [usize; CLASSES],
+    width: usize,
+    /// The number of elements of each class.
+    sizes: [u32; CLASSES],
 }
 
-impl Order {
-    fn new(octaves: Option<Octaves>, sizes: &[u32; CLASSES]) -> Self {
-        let classes = octaves.map_or([0; 256], |octaves| octaves.classes());
-        let start = |class: usize| sizes[..class].iter().map(|&size| size as usize).sum();
-        Self { octaves, classes, next: core::array::from_fn(start) }
+impl Lists {
+    fn new(octaves: Option<Octaves>, width: usize, base: &[u8]) -> Self {
+        let sizes = match octaves {
+            Some(octaves) => class_sizes(&octaves, base),
+            None => [(base.len() / width) as u32, 0, 0, 0, 0, 0, 0, 0],
+        };
+        Self { octaves, width, sizes }
     }
 
-    /// The place of the next element.
-    #[inline(always)]
-    fn next(&mut self, element: u64) -> usize {
-        let octave = self.octaves.map_or(0, |octaves| octaves.of(element));
-        let next = &mut self.next[usize::from(self.classes[usize::from(octave)]) % CLASSES];
-        *next += 1;
-        *next - 1
+    /// The number of lists.
+    fn used(&self) -> usize {
+        self.octaves.map_or(1, |octaves| octaves.used())
+    }
+
+    /// Where each list starts, in elements. There is room behind each.
+    fn starts(&self) -> [usize; CLASSES] {
+        let room = BEHIND / self.width;
+        let before =
+            |class: usize| self.sizes[..class].iter().map(|&size| size as usize).sum::<usize>();
+        core::array::from_fn(|class| class * room + before(class))
+    }
+
+    /// The bytes of a list.
+    fn range(&self, list: usize) -> core::ops::Range<usize> {
+        let start = self.width * self.starts()[list];
+        start..start + self.width * self.sizes[list] as usize
+    }
+
+    /// The bytes of all lists.
+    fn end(&self) -> usize {
+        self.range(self.used() - 1).end + BEHIND
+    }
+
+    /// Writes the differences of two versions to the lists. `block` is working memory.
+    fn split(&self, Pair { base, new }: Pair<'_>, block: &mut Vec<u8>, lists: &mut [u8]) {
+        let Some(octaves) = &self.octaves else {
+            return zigzags(self.width, base, new, &mut lists[..base.len()]);
+        };
+        block.resize(BLOCK * self.width, 0);
+        let (mut next, len) = (self.starts(), block.len());
+        for (base, new) in base.chunks(len).zip(new.chunks(len)) {
+            let moves = &mut block[..base.len()];
+            zigzags(self.width, base, new, moves);
+            class_split(octaves, base, moves, &mut next, lists);
+        }
+    }
+
+    /// Adds the differences in the lists to the elements of a base.
+    fn join(&self, base: &[u8], block: &mut [u8], lists: &[u8], values: &mut [u8]) {
+        let Some(octaves) = &self.octaves else {
+            return add_zigzags(self.width, base, &lists[..base.len()], values);
+        };
+        let (mut next, len) = (self.starts(), block.len());
+        for (base, values) in base.chunks(len).zip(values.chunks_mut(len)) {
+            let moves = &mut block[..base.len()];
+            class_join(octaves, base, lists, &mut next, moves);
+            add_zigzags(self.width, base, moves, values);
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use gradwire_bits::BitWriter;
 use gradwire_bits::kernels::{CLASSES, Octaves};
 
 use super::coder::{Coder, Options, octaves, shifts};
-use super::compare::{Classes, MANY, Pair};
+use super::compare::{Classes, Comparison, Pair};
 use super::{PART, form, sparse};
 use crate::ElementType;
 
@@ -32,14 +32,11 @@ impl Coder {
         let Some(base) = base else { return self.encode_whole(element, new, out) };
         assert_eq!(base.len(), new.len(), "the base of a part has its length");
         let octaves = octaves(element).filter(|_| !options.portable);
-        let Some(classes) = self.compare(element.width(), Pair { base, new }, octaves) else {
-            return out.push(form::SAME);
-        };
-        let start = out.len();
-        if self.positions.len() < len / MANY {
-            self.sparse(element, &classes, out);
-        } else {
-            self.encode_difference(element, Pair { base, new }, options.portable, out);
+        let (pair, start) = (Pair { base, new }, out.len());
+        match self.compare(element.width(), pair, octaves) {
+            Comparison::Same => return out.push(form::SAME),
+            Comparison::Few(classes) => self.sparse(element, &classes, out),
+            Comparison::Many => self.encode_difference(element, pair, options.portable, out),
         }
         if out.len() - start > new.len() / LARGE {
             let end = out.len();

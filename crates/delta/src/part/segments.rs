@@ -5,10 +5,13 @@
 //! skips the rest of a segment leads to the start of the next one. The list ends at the end of the
 //! last segment: neither its length nor the number of positions in a segment is transmitted.
 
-use gradwire_bits::{BitReader, BitWriter, DecodeError};
+use gradwire_bits::{BitReader, BitWriter, DecodeError, rice};
 
 /// The largest parameter: one step skips a whole part.
 pub(super) const MAX_PARAMETER: u32 = 20;
+
+/// Positions that are written at once.
+const TOGETHER: usize = 256;
 
 /// A segment of a list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,22 +35,33 @@ impl<'a> ListWriter<'a> {
         Self { segments, segment: 0, next: 0 }
     }
 
-    /// Appends a position of a segment.
-    #[inline(always)]
-    pub(super) fn put(&mut self, writer: &mut BitWriter<'_>, segment: usize, position: u32) {
+    /// Appends positions of a segment.
+    pub(super) fn put(&mut self, writer: &mut BitWriter<'_>, segment: usize, positions: &[u32]) {
+        let Some(last) = positions.last() else { return };
         while self.segment < segment {
             self.cross(writer);
         }
-        let parameter = self.segments[segment].parameter;
-        let gap = position - self.next;
-        let mut ones = gap >> parameter;
-        while ones > 32 {
-            writer.put((1 << 32) - 1, 32);
-            ones -= 32;
+        rice::put_all(writer, self.next, positions, self.segments[segment].parameter);
+        self.next = last + 1;
+    }
+
+    /// As [`put`](Self::put), for positions that come one by one.
+    pub(super) fn put_each(
+        &mut self,
+        writer: &mut BitWriter<'_>,
+        segment: usize,
+        positions: impl Iterator<Item = u32>,
+    ) {
+        let (mut some, mut count) = ([0; TOGETHER], 0);
+        for position in positions {
+            some[count] = position;
+            count += 1;
+            if count == TOGETHER {
+                self.put(writer, segment, &some);
+                count = 0;
+            }
         }
-        let low = u64::from(gap) & ((1 << parameter) - 1);
-        writer.put(((1 << ones) - 1) | low << (ones + 1), ones + 1 + parameter);
-        self.next = position + 1;
+        self.put(writer, segment, &some[..count]);
     }
 
     /// Skips the rest of the segment.
@@ -73,7 +87,7 @@ impl<'a> ListWriter<'a> {
 
 /// A position that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Listed {
     pub(super) segment: usize,
     pub(super) position: u32,
 }
@@ -93,6 +107,13 @@ impl<'a> ListReader<'a> {
         Self { segments, segment: 0, next: 0 }
     }
 
+    /// Reads positions of the segment whose position was read last, at first the first one, and
+    /// returns their number. Stops early, as [`rice::read_some`] does.
+    pub(super) fn read_some(&mut self, reader: &mut BitReader<'_>, positions: &mut [u32]) -> usize {
+        let Some(&Segment { size, parameter }) = self.segments.get(self.segment) else { return 0 };
+        rice::read_some(reader, parameter, size, &mut self.next, positions)
+    }
+
     /// Reads a position; `None` at the end of the list. Each position takes at least one bit.
     ///
     /// # Errors
@@ -101,7 +122,7 @@ impl<'a> ListReader<'a> {
     pub(super) fn read(
         &mut self,
         reader: &mut BitReader<'_>,
-    ) -> Result<Option<Place>, DecodeError> {
+    ) -> Result<Option<Listed>, DecodeError> {
         loop {
             let Some(&Segment { size, parameter }) = self.segments.get(self.segment) else {
                 return Ok(None);
@@ -122,7 +143,7 @@ impl<'a> ListReader<'a> {
                     return Err(DecodeError::Corrupt("a position lies past its segment"));
                 }
                 self.next = position + 1;
-                return Ok(Some(Place { segment: self.segment, position }));
+                return Ok(Some(Listed { segment: self.segment, position }));
             }
             let ones = ones.min((size - self.next).div_ceil(1 << parameter));
             reader.skip(ones);
@@ -141,8 +162,8 @@ mod tests {
         let mut out = vec![];
         let mut writer = BitWriter::new(&mut out);
         let mut list = ListWriter::new(segments);
-        for &(segment, position) in positions {
-            list.put(&mut writer, segment, position);
+        for segment in positions.chunk_by(|one, next| one.0 == next.0) {
+            list.put_each(&mut writer, segment[0].0, segment.iter().map(|place| place.1));
         }
         list.finish(&mut writer);
         writer.finish();
@@ -152,7 +173,11 @@ mod tests {
     fn decoded(segments: &[Segment], bytes: &[u8]) -> Result<Vec<(usize, u32)>, DecodeError> {
         let (mut reader, mut list) = (BitReader::new(bytes), ListReader::new(segments));
         let mut positions = vec![];
-        while let Some(place) = list.read(&mut reader)? {
+        let mut room = [0; 7];
+        loop {
+            let count = list.read_some(&mut reader, &mut room);
+            positions.extend(room[..count].iter().map(|&position| (list.segment, position)));
+            let Some(place) = list.read(&mut reader)? else { break };
             positions.push((place.segment, place.position));
         }
         gradwire_bits::expect_len(bytes, reader.finish()?)?;

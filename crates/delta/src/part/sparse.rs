@@ -21,12 +21,12 @@ use gradwire_bits::kernels::{CLASSES, Octaves};
 use gradwire_bits::{BitReader, BitWriter, DecodeError, rice, try_resize};
 
 use super::elias::{gamma, put_gamma, put_signed, signed, take};
-use super::segments::{ListReader, ListWriter, MAX_PARAMETER, Place, Segment};
+use super::segments::{ListReader, ListWriter, Listed, MAX_PARAMETER, Segment};
 use super::steps::{Moves, Rules};
 
 /// The changes of a part, class by class.
 #[derive(Debug, Default)]
-pub(super) struct Changes {
+pub(super) struct ClassChanges {
     /// By class: where its changes end.
     pub(super) ends: [u32; CLASSES],
     /// The rank of each changed element within its class.
@@ -37,7 +37,7 @@ pub(super) struct Changes {
     pub(super) shifts: Vec<u8>,
 }
 
-impl Changes {
+impl ClassChanges {
     pub(super) fn start(&self, class: usize) -> u32 {
         if class == 0 { 0 } else { self.ends[class - 1] }
     }
@@ -139,7 +139,7 @@ const FIRST: i32 = 32;
 
 /// Appends the changes of a part. `sizes` are the numbers of elements of the first classes, which
 /// are those in use.
-pub(super) fn write(changes: &Changes, sizes: &[u32], out: &mut BitWriter<'_>) {
+pub(super) fn write(changes: &ClassChanges, sizes: &[u32], out: &mut BitWriter<'_>) {
     let (counts, classes) = (changes.counts(), sizes.len());
     let (mut listings, mut segments) =
         ([Listing::default(); CLASSES], [Segment::default(); CLASSES]);
@@ -160,9 +160,9 @@ pub(super) fn write(changes: &Changes, sizes: &[u32], out: &mut BitWriter<'_>) {
     for (class, listing) in listings[..classes].iter().enumerate() {
         let ranks = &changes.ranks[changes.start(class) as usize..changes.ends[class] as usize];
         if listing.others {
-            each_other(ranks, sizes[class], |rank| list.put(out, class, rank));
+            list.put_each(out, class, others(ranks, sizes[class]));
         } else {
-            ranks.iter().for_each(|&rank| list.put(out, class, rank));
+            list.put(out, class, ranks);
         }
     }
     list.finish(out);
@@ -174,12 +174,9 @@ pub(super) fn write(changes: &Changes, sizes: &[u32], out: &mut BitWriter<'_>) {
 }
 
 /// The numbers below `size` that are not among these, which increase.
-fn each_other(ranks: &[u32], size: u32, mut each: impl FnMut(u32)) {
-    let mut next = 0;
-    for &rank in ranks.iter().chain([&size]) {
-        (next..rank).for_each(&mut each);
-        next = rank + 1;
-    }
+fn others(ranks: &[u32], size: u32) -> impl Iterator<Item = u32> {
+    let starts = [0].into_iter().chain(ranks.iter().map(|rank| rank + 1));
+    starts.zip(ranks.iter().copied().chain([size])).flat_map(|(start, end)| start..end)
 }
 
 /// Reads the ranks of the changes of a part, and their differences as 1 or −1, and returns the
@@ -188,7 +185,7 @@ pub(super) fn read(
     reader: &mut BitReader<'_>,
     sizes: &[u32],
     most: usize,
-    changes: &mut Changes,
+    changes: &mut ClassChanges,
 ) -> Result<Rules, DecodeError> {
     let (mut listings, mut segments) =
         ([Listing::default(); CLASSES], [Segment::default(); CLASSES]);
@@ -215,19 +212,31 @@ pub(super) fn read(
     Ok(rules)
 }
 
+/// Ranks that are read at once.
+const TOGETHER: usize = 1 << 10;
+
 fn read_ranks(
     reader: &mut BitReader<'_>,
     segments: &[Segment],
     listings: &[Listing; CLASSES],
     most: usize,
-    changes: &mut Changes,
+    changes: &mut ClassChanges,
 ) -> Result<(), DecodeError> {
-    let Changes { ends, ranks, .. } = changes;
+    let ClassChanges { ends, ranks, .. } = changes;
     ranks.clear();
     let mut list = ListReader::new(segments);
     // The class, and the first element of it that is not known to have changed or not.
     let (mut class, mut next) = (0, 0);
     loop {
+        if listings.get(class).is_some_and(|listing| !listing.others) {
+            let start = ranks.len();
+            try_resize(ranks, most.min(start + TOGETHER), 0)?;
+            let count = list.read_some(reader, &mut ranks[start..]);
+            ranks.truncate(start + count);
+            if count > 0 {
+                continue;
+            }
+        }
         let place = list.read(reader)?;
         let segment = place.map_or(segments.len(), |place| place.segment);
         while class < segment {
@@ -237,7 +246,7 @@ fn read_ranks(
             ends[class] = ranks.len() as u32;
             (class, next) = (class + 1, 0);
         }
-        let Some(Place { position, .. }) = place else { break };
+        let Some(Listed { position, .. }) = place else { break };
         if listings[class].others {
             fill(ranks, next..position, most)?;
             next = position + 1;
@@ -245,9 +254,7 @@ fn read_ranks(
             if ranks.len() == most {
                 return Err(DecodeError::Truncated);
             }
-            if ranks.len() == ranks.capacity() {
-                ranks.try_reserve(1 << 10)?;
-            }
+            ranks.try_reserve(1)?;
             ranks.push(position);
         }
     }

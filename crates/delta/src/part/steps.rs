@@ -145,7 +145,7 @@ impl Rules {
         for (class, Moves { moves, .. }) in classes.clone().enumerate() {
             if lists[class].size > 0 {
                 let places = moves.iter().enumerate().filter(large);
-                places.for_each(|(at, _)| list.put(writer, class, at as u32));
+                list.put_each(writer, class, places.map(|(at, _)| at as u32));
             }
         }
         list.finish(writer);

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::header::{Entry, Header, PREFIX};
+use super::header::{Entry, FileHeader, PREFIX};
 use super::layout::{INDEX, Index, Layout, Shard, WEIGHTS};
 use crate::files::disk::{Disk, System, folder_of, read_at};
 use crate::files::{FileError, open_regular};
@@ -223,7 +223,7 @@ fn read_index(folder: &Path, name: &str) -> Result<Index, FileError> {
 }
 
 /// Reads the header of a file, and checks that the file is as long as the header says.
-fn read_header(file: &File, path: &Path) -> Result<Header, FileError> {
+fn read_header(file: &File, path: &Path) -> Result<FileHeader, FileError> {
     let refused = |reason| FileError::content(path, reason);
     let len = file.metadata().map_err(FileError::at(path))?.len();
     let mut prefix = [0; PREFIX];
@@ -231,13 +231,13 @@ fn read_header(file: &File, path: &Path) -> Result<Header, FileError> {
         return Err(refused("it is empty or cut off; copy it again".to_owned()));
     }
     read_at(file, &mut prefix, 0).map_err(FileError::at(path))?;
-    let end = Header::len_of(prefix).map_err(refused)?;
+    let end = FileHeader::len_of(prefix).map_err(refused)?;
     if end as u64 > len {
         return Err(refused(format!("its header is cut off after {len} bytes; copy it again")));
     }
     let mut bytes = vec![0; end];
     read_at(file, &mut bytes, 0).map_err(FileError::at(path))?;
-    let header = Header::parse(bytes).map_err(refused)?;
+    let header = FileHeader::parse(bytes).map_err(refused)?;
     if header.file_len() != len {
         return Err(refused(format!(
             "it has {len} bytes, but its header describes {}; copy it again",

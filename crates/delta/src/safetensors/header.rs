@@ -43,12 +43,12 @@ impl Entry {
 
 /// The header of a file. Its bytes are kept as they are, so the file can be written again exactly.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Header {
+pub struct FileHeader {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
 }
 
-impl Header {
+impl FileHeader {
     /// The length of the header and the eight bytes before it, from these eight bytes.
     pub(crate) fn len_of(prefix: [u8; PREFIX]) -> Result<usize, String> {
         let len = u64::from_le_bytes(prefix);
@@ -187,7 +187,7 @@ impl HeaderText {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Header, String> {
+    fn finish(mut self) -> Result<FileHeader, String> {
         if self.text.is_empty() {
             self.text.push('{');
         }
@@ -203,7 +203,7 @@ impl HeaderText {
             ));
         }
         let len = (self.text.len() as u64).to_le_bytes();
-        Header::parse([&len, self.text.as_bytes()].concat())
+        FileHeader::parse([&len, self.text.as_bytes()].concat())
     }
 }
 
@@ -280,8 +280,8 @@ impl<'de> Visitor<'de> for Entries {
 mod tests {
     use super::*;
 
-    fn parse(json: &str) -> Result<Header, String> {
-        Header::parse([&(json.len() as u64).to_le_bytes(), json.as_bytes()].concat())
+    fn parse(json: &str) -> Result<FileHeader, String> {
+        FileHeader::parse([&(json.len() as u64).to_le_bytes(), json.as_bytes()].concat())
     }
 
     #[test]
@@ -333,9 +333,11 @@ mod tests {
             let error = parse(&json).unwrap_err();
             assert!(error.contains(says), "{json}: {error}");
         }
-        assert!(Header::parse(vec![0; 7]).unwrap_err().contains("no header"));
-        assert!(Header::parse(vec![0xff; 9]).unwrap_err().contains("longest"));
-        assert!(Header::parse(vec![9, 0, 0, 0, 0, 0, 0, 0, b'{']).unwrap_err().contains("cut off"));
+        assert!(FileHeader::parse(vec![0; 7]).unwrap_err().contains("no header"));
+        assert!(FileHeader::parse(vec![0xff; 9]).unwrap_err().contains("longest"));
+        assert!(
+            FileHeader::parse(vec![9, 0, 0, 0, 0, 0, 0, 0, b'{']).unwrap_err().contains("cut off")
+        );
     }
 
     #[test]
@@ -346,7 +348,7 @@ mod tests {
             shape: shape.to_vec(),
             place: 0..bytes,
         };
-        let header = Header::build(vec![
+        let header = FileHeader::build(vec![
             entry("z\"\n", ElementType::Bf16, &[3, 2], 12),
             entry("none", ElementType::F8E4m3, &[0, 7], 0),
             entry("a", ElementType::I64, &[], 8),
@@ -373,6 +375,6 @@ mod tests {
             r#"{"__metadata__":{"x":"y"},"q":{"dtype":"F4","shape":[2,3],"data_offsets":[0,3]},"n":{"dtype":"F32","shape":[1],"data_offsets":[3,7]}}"#
         );
         let twice = vec![entry("a", ElementType::U8, &[1], 1); 2];
-        assert!(Header::build(twice).unwrap_err().contains("occurs twice"));
+        assert!(FileHeader::build(twice).unwrap_err().contains("occurs twice"));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::header::{Entry, Header};
+use super::header::{Entry, FileHeader};
 use crate::files::names::is_plain;
 
 /// The ending of an index.
@@ -38,7 +38,7 @@ pub(crate) struct Index {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shard {
     pub(crate) name: String,
-    pub(crate) header: Header,
+    pub(crate) header: FileHeader,
 }
 
 /// The index as its file has it.
@@ -126,9 +126,9 @@ impl Layout {
     /// One file with these tensors, in their order.
     ///
     /// # Errors
-    /// As for [`Header::build`].
+    /// As for [`FileHeader::build`].
     pub(crate) fn file(tensors: Vec<Entry>) -> Result<Self, String> {
-        let header = Header::build(tensors)?;
+        let header = FileHeader::build(tensors)?;
         let shards = vec![Shard { name: "model.safetensors".to_owned(), header }];
         Ok(Self { in_folder: false, index: None, shards })
     }
@@ -136,7 +136,7 @@ impl Layout {
     /// The layout after tensors are removed, and others are added to the last file.
     ///
     /// # Errors
-    /// As for [`Header::build`].
+    /// As for [`FileHeader::build`].
     pub(crate) fn with(
         &self,
         removed: &HashSet<String>,
@@ -215,7 +215,7 @@ impl Layout {
         let mut shards = Vec::new();
         for _ in 0..count {
             let name = name_of(taken(&mut rest).ok_or_else(damaged)?, ending)?;
-            let header = Header::parse(taken(&mut rest).ok_or_else(damaged)?.to_vec())?;
+            let header = FileHeader::parse(taken(&mut rest).ok_or_else(damaged)?.to_vec())?;
             shards.push(Shard { name, header });
         }
         let mut names: Vec<&str> = shards.iter().map(|shard| shard.name.as_str()).collect();
@@ -278,14 +278,14 @@ fn check_name(name: &str, ending: &str) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn header(names: &[&str]) -> Header {
+    fn header(names: &[&str]) -> FileHeader {
         let entry = |name: &&str| super::super::header::Entry {
             name: (*name).to_owned(),
             element: crate::ElementType::U8,
             shape: vec![1],
             place: 0..1,
         };
-        Header::build(names.iter().map(entry).collect()).unwrap()
+        FileHeader::build(names.iter().map(entry).collect()).unwrap()
     }
 
     fn folder(map: &str) -> Layout {

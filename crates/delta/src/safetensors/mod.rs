@@ -11,6 +11,6 @@ mod new_checkpoint;
 pub(crate) mod tests;
 
 pub use checkpoint::Checkpoint;
-pub use header::{Entry, Header};
+pub use header::{Entry, FileHeader};
 pub use layout::Layout;
 pub use new_checkpoint::NewCheckpoint;

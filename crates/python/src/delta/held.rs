@@ -18,12 +18,17 @@ pub(super) enum Base {
 }
 
 impl Base {
+    /// The weights where they are.
+    pub(super) fn source(self) -> Result<Box<dyn Source>, Failure> {
+        Ok(match self {
+            Self::Tensors(all) => Box::new(Memory::new(all)?),
+            Self::Path(path) => Box::new(Checkpoint::open(&path)?),
+        })
+    }
+
     /// Copies the weights.
     pub(super) fn copy(self) -> Result<Mirror, Failure> {
-        Ok(match self {
-            Self::Tensors(all) => Mirror::copy_of(&Memory::new(all)?)?,
-            Self::Path(path) => Mirror::copy_of(&Checkpoint::open(&path)?)?,
-        })
+        Ok(Mirror::copy_of(&*self.source()?)?)
     }
 }
 

@@ -12,15 +12,18 @@ mod receiver;
 mod sender;
 mod update;
 
+use gradwire_delta::DiffOptions;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
 use crate::errors;
+use held::Base;
 
 /// Adds the classes to the module.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(join_deltas, module)?)?;
+    module.add_function(wrap_pyfunction!(fold_deltas, module)?)?;
     module.add_class::<folder::DeltaFolder>()?;
     module.add_class::<folder::DeltaPublication>()?;
     module.add_class::<sender::DeltaSender>()?;
@@ -41,4 +44,26 @@ fn join_deltas<'py>(py: Python<'py>, shares: Vec<PyBackedBytes>) -> PyResult<Bou
         Ok(joined)
     })?;
     Ok(PyBytes::new(py, &joined))
+}
+
+/// One delta that leads from the base to where deltas lead one after another.
+#[pyfunction]
+fn fold_deltas<'py>(
+    py: Python<'py>,
+    base: Base,
+    deltas: Vec<PyBackedBytes>,
+    threads: usize,
+    portable: bool,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let deltas: Vec<&[u8]> = deltas.iter().map(|delta| &**delta).collect();
+    let folded = errors::detached(py, move || {
+        let (base, mut folded) = (base.source()?, Vec::new());
+        let options = DiffOptions { portable, ..DiffOptions::default() };
+        gradwire_delta::fold(&*base, deltas, &options, threads, &mut |frame| {
+            folded.extend_from_slice(frame);
+            Ok(())
+        })?;
+        Ok(folded)
+    })?;
+    Ok(PyBytes::new(py, &folded))
 }

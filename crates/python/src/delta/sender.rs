@@ -1,6 +1,9 @@
 //! The sending end.
 
-use gradwire_delta::{Absent, DiffOptions, Receiver, Sender, Share, Source, Tensor};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use gradwire_delta::folder::Folder;
+use gradwire_delta::{Absent, DiffOptions, Mirror, Receiver, Sender, Share, Source, State, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -14,13 +17,16 @@ use crate::buffer::Bytes;
 use crate::errors::{self, Failure};
 
 /// Keeps the weights that receivers hold, and writes the changes to new ones.
-#[pyclass(module = "gradwire._core")]
-pub(crate) struct DeltaSender(Sender);
+///
+/// Threads of Python that use it wait for each other without the interpreter's lock.
+#[pyclass(module = "gradwire._core", frozen)]
+pub(crate) struct DeltaSender(Mutex<Sender>);
 
 #[pymethods]
 impl DeltaSender {
-    /// Copies the base weights, and brings the copy to the newest version of a folder. `share` is
-    /// the rank and the number of ranks that hold shards; `absent` is "refuse", "keep" or "remove".
+    /// Copies the base weights, and brings the copy to the newest version of a folder, if that has
+    /// one. `share` is the rank and the number of ranks that hold shards, which are of the newest
+    /// version already; `absent` is "refuse", "keep" or "remove".
     #[new]
     #[pyo3(signature = (base, folder, run, threads, portable, absent, share))]
     #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
@@ -50,46 +56,50 @@ impl DeltaSender {
         let run = run.map(run_id).transpose()?;
         let sender = errors::detached(py, move || {
             let mut receiver = Receiver::new(base.copy()?, threads)?;
-            if let Some(folder) = folder.filter(|folder| !matches!(folder.latest(), Ok(None))) {
-                receiver.follow(&folder)?;
+            if let Some(folder) = folder {
+                receiver = at_newest(receiver, &folder, share)?;
             }
             if let Some(run) = run {
                 receiver = receiver.with_version(run, 0);
             }
             Ok(Sender::resume(receiver, options, threads))
         })?;
-        Ok(Self(sender))
+        Ok(Self(Mutex::new(sender)))
     }
 
     /// Run, version and hash of the weights that the receivers hold.
     #[getter]
-    fn state(&self) -> (Option<String>, u64, String) {
-        described(self.0.state())
+    fn state(&self, py: Python<'_>) -> (Option<String>, u64, String) {
+        described(py.detach(|| self.sender().state()))
     }
 
     /// Begins an update.
-    fn begin(&mut self) -> PyResult<()> {
-        Ok(self.0.begin().map_err(Failure::from)?)
+    fn begin(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(errors::detached(py, || Ok(self.sender().begin()?))?)
     }
 
     /// The kept tensors, in order of their names.
-    fn tensors(&self) -> Vec<Description> {
-        self.0.tensors().tensors().iter().map(description).collect()
+    fn tensors(&self, py: Python<'_>) -> Vec<Description> {
+        let kept = |sender: &Sender| sender.tensors().tensors().iter().map(description).collect();
+        py.detach(|| kept(&self.sender()))
     }
 
     /// Copies a kept tensor to an address with room for all of it.
     fn copy(&self, py: Python<'_>, tensor: usize, address: usize) -> PyResult<()> {
-        let kept = self.0.tensors();
-        let len = kept.tensors().get(tensor).map(Tensor::byte_len);
-        let missing = || Failure::config(format!("the sender has no tensor {tensor}"));
-        let mut out = Bytes::new(address, len.ok_or_else(missing)?);
-        Ok(errors::detached(py, move || copy(kept, tensor, out.get_mut()))?)
+        let write = || {
+            let sender = self.sender();
+            let kept = sender.tensors();
+            let len = kept.tensors().get(tensor).map(Tensor::byte_len);
+            let missing = || Failure::config(format!("the sender has no tensor {tensor}"));
+            copy(kept, tensor, Bytes::new(address, len.ok_or_else(missing)?).get_mut())
+        };
+        Ok(errors::detached(py, write)?)
     }
 
     /// Writes some tensors of the new weights, given whole or by their changes; returns the bytes
     /// that are ready to be sent.
     fn add<'py>(
-        &mut self,
+        &self,
         py: Python<'py>,
         whole: Vec<Described>,
         changed: Vec<DescribedChanges>,
@@ -99,31 +109,35 @@ impl DeltaSender {
     }
 
     /// Ends the update; returns the last bytes.
-    fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+    fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         self.written(py, |sender, sink| sender.finish(sink).map(|_| ()))
     }
 
     /// All kept weights, for receivers that hold none or others.
-    fn snapshot<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+    fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         self.written(py, |sender, sink| sender.snapshot(sink).map(|_| ()))
     }
 
     /// Advances the kept weights by the written update.
-    fn commit(&mut self, py: Python<'_>) -> PyResult<()> {
-        let sender = &mut self.0;
-        Ok(errors::detached(py, || Ok(sender.commit().map(|_| ())?))?)
+    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(errors::detached(py, || Ok(self.sender().commit().map(|_| ())?))?)
     }
 
     /// Forgets the update that was begun or written.
-    fn rollback(&mut self) {
-        self.0.rollback();
+    fn rollback(&self, py: Python<'_>) {
+        py.detach(|| self.sender().rollback());
     }
 }
 
 impl DeltaSender {
+    /// Call it without the interpreter's lock: another thread may use the sender for long.
+    fn sender(&self) -> MutexGuard<'_, Sender> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The bytes that `write` sends.
     fn written<'py>(
-        &mut self,
+        &self,
         py: Python<'py>,
         write: impl FnOnce(
             &mut Sender,
@@ -131,15 +145,37 @@ impl DeltaSender {
         ) -> Result<(), gradwire_delta::Error>
         + Send,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let sender = &mut self.0;
         let bytes = errors::detached(py, move || {
             let mut bytes = Vec::new();
-            write(sender, &mut |frame| {
+            write(&mut self.sender(), &mut |frame| {
                 bytes.extend_from_slice(frame);
                 Ok(())
             })?;
             Ok(bytes)
         })?;
         Ok(PyBytes::new(py, &bytes))
+    }
+}
+
+/// Brings weights to the newest version of a folder. The rows of a rank cannot be proven alone:
+/// they have to be of this version, and are compared when an update of all ranks is published.
+fn at_newest(
+    mut receiver: Receiver<Mirror>,
+    folder: &Folder,
+    share: Share,
+) -> Result<Receiver<Mirror>, Failure> {
+    match folder.latest()? {
+        Some(State { run: Some(run), version, .. }) if share != Share::WHOLE => {
+            Ok(receiver.with_version(run, version))
+        }
+        None if share != Share::WHOLE => {
+            let folder = folder.path().to_owned();
+            Err(gradwire_delta::Error::NothingPublished { folder }.into())
+        }
+        None => Ok(receiver),
+        Some(_) => {
+            receiver.follow(folder)?;
+            Ok(receiver)
+        }
     }
 }

@@ -20,6 +20,8 @@ pub fn kernels() -> impl Iterator<Item = Case> {
         crate::kernels::bins::cases::CASES,
         crate::kernels::block_scaled::cases::CASES,
         crate::kernels::changed::cases::CASES,
+        crate::kernels::class_lists::cases::CASES,
+        crate::kernels::class_sizes::cases::CASES,
         crate::kernels::classes::cases::CASES,
         crate::kernels::codebook::cases::CASES,
         crate::kernels::codes::cases::CASES,
@@ -61,6 +63,7 @@ pub fn kernels() -> impl Iterator<Item = Case> {
         crate::kernels::uniform::cases::CASES,
         crate::kernels::width::cases::CASES,
         crate::kernels::zero_run::cases::CASES,
+        crate::kernels::zigzag::cases::CASES,
     ];
     files.into_iter().flatten().copied()
 }

@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::input::{Input, Shifted};
-use crate::kernels::{CLASSES, Octaves, class_ranks};
+use crate::kernels::{BEHIND, CLASSES, Octaves, class_ranks};
 
 /// Elements of this width before and after a change.
 pub(in crate::kernels) fn versions(input: &Input, width: usize) -> (Shifted<u8>, Shifted<u8>) {
@@ -62,4 +62,14 @@ pub(in crate::kernels) fn changes(input: &Input, octaves: &Octaves) -> Changes {
         positions.iter().filter(|&&position| usize::from(class(position)) <= end).count() as u32
     });
     Changes { base, positions, ranks, sorted, ends, sizes }
+}
+
+/// Where lists start, by class, that each have room for all elements.
+pub(in crate::kernels) fn list_starts(input: &Input, octaves: &Octaves) -> [usize; CLASSES] {
+    core::array::from_fn(|class| class * (input.len + BEHIND / octaves.width))
+}
+
+/// Room for these lists.
+pub(in crate::kernels) fn list_room(input: &Input, octaves: &Octaves) -> Vec<u8> {
+    vec![9; CLASSES * (octaves.width * input.len + BEHIND)]
 }

@@ -6,9 +6,9 @@ shared disk. Weights are numpy arrays, PyTorch tensors, or safetensors files. Ev
 it was.
 """
 
-from ._folder import Folder, join
+from ._folder import Folder, fold, join
 from ._receiver import Receiver
 from ._sender import Sender
 from ._update import Update
 
-__all__ = ["Folder", "Receiver", "Sender", "Update", "join"]
+__all__ = ["Folder", "Receiver", "Sender", "Update", "fold", "join"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Iterable, Iterator, Optional, Union
+from typing import TYPE_CHECKING, Iterable, Iterator, List, Optional, Union
 
 from .. import _core
 from .._arrays import whole_number
+from ._weights import Base, in_place, on_host, once, pairs, path_of
 
 if TYPE_CHECKING:
     from ._sender import Sender
@@ -18,7 +19,34 @@ def join(shares: Iterable[Union[bytes, Iterable[bytes]]]) -> bytes:
     One rank gathers them, for example with ``torch.distributed.gather_object``, and publishes the
     result.
     """
-    return _core.join_deltas([share if isinstance(share, bytes) else b"".join(share) for share in shares])
+    return _core.join_deltas(_whole(shares))
+
+
+def fold(base: Base, deltas: Iterable[Union[bytes, Iterable[bytes]]], *, threads: int = 1, portable: bool = False) -> bytes:
+    """One delta that leads to where ``deltas`` lead one after another.
+
+    It has fewer bytes than they have together. A folder takes it beside them, so receivers that are
+    behind read one stream.
+
+    Args:
+        base: the weights that the first delta changes, as for a ``Sender``. Needs memory for a copy.
+        deltas: the streams, the oldest first.
+        threads: the threads that decode and code.
+        portable: as for a ``Sender``.
+    """
+    path, memories = path_of(base), []
+    if path is None:
+        memories = [on_host(memory) for memory in once(in_place(name, tensor) for name, tensor in pairs(base))]  # type: ignore[arg-type]
+    return _core.fold_deltas(
+        path if path is not None else [memory.description for memory in memories],
+        _whole(deltas),
+        threads=whole_number("threads", threads, 16),
+        portable=bool(portable),
+    )
+
+
+def _whole(streams: Iterable[Union[bytes, Iterable[bytes]]]) -> List[bytes]:
+    return [stream if isinstance(stream, bytes) else b"".join(stream) for stream in streams]
 
 
 class Frames:
@@ -53,7 +81,7 @@ class Folder:
 
     def publish(self, frames: Union[bytes, Iterable[bytes]], *, keep: int = 200, snapshot_every: int = 50) -> int:
         """Publishes a stream: writes it, syncs it, and only then names it as the newest. Returns
-        its bytes.
+        its bytes. A delta of ``fold`` may also lead between versions that are published already.
 
         If the newest snapshot is ``snapshot_every`` versions old, or more, a snapshot of the
         sender's kept weights is published first; for this ``frames`` must come from
