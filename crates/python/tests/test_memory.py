@@ -1,4 +1,5 @@
-"""Tests that a large bucket only needs memory for its residual and for messages, and none uncompressed."""
+"""Tests that a large bucket only needs memory for its residual and for messages, and none if it is
+uncompressed."""
 
 import resource
 import sys
