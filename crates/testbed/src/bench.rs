@@ -221,7 +221,7 @@ pub fn table(measurements: &[Measurement]) -> Table {
         .column("bits", |m| significant(m.bits_per_element))
         .column("entropy", |m| significant(m.entropy_bits))
         .table()
-        .with_optional(&["read", "copy", "entropy", "bound", "spread", "bits", "elements"])
+        .with_optional(&["read", "copy", "entropy", "bound", "of bound", "bits", "elements"])
 }
 
 /// The state of one measurement.
