@@ -8,6 +8,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
 import gradwire.torch
+from gradwire._arrays import buffer
+from gradwire.torch._channel import Channel, private_groups
+from gradwire.torch._options import Options
 from models import Net, data, flat
 from world import ranks
 
@@ -150,3 +153,17 @@ def refused(rank, size):
 
 def test_wrong_arguments_of_functions_are_refused():
     ranks(1, refused)
+
+
+def part_of_means(rank, size):
+    reducer = Options("none").reducer([("w", torch.empty(8, dtype=torch.bfloat16))], Channel(private_groups()))
+    tensor, part = torch.arange(8.0).bfloat16() * (rank + 1), torch.zeros(4, dtype=torch.bfloat16)
+    reducer.average(reducer.tensor_group(["w"]), 0, buffer(tensor), output=(2, buffer(part)))
+    reducer.wait()
+    return tensor, part
+
+
+def test_a_part_of_means_in_16_bits_leaves_the_tensor():
+    for rank, (tensor, part) in enumerate(ranks(2, part_of_means)):
+        assert part.tolist() == [3.0, 4.5, 6.0, 7.5]
+        assert tensor.tolist() == [at * (rank + 1.0) for at in range(8)]

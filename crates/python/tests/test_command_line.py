@@ -7,7 +7,6 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-
 import gradwire
 from world import PATIENCE
 

@@ -1,4 +1,4 @@
-"""Tests that a large bucket only needs memory for its residual and for messages, and none
+"""Tests that a large bucket only needs memory for its residual and for messages, and none if it is
 uncompressed."""
 
 import resource

@@ -52,7 +52,8 @@ impl Job {
             multiply(&mut values[range], factor, f32::INFINITY);
             return Ok(outcome);
         }
-        if factor == 1.0 && self.output.is_none() && reducer.takes_halves(group, self.step) {
+        let is_plain = factor == 1.0 && self.output.is_none();
+        if is_plain && reducer.takes_halves(group, self.step) {
             let halves = self.tensor.as_halves().expect("the group has the tensor's type");
             return Ok(reducer.average_halves(group, self.step, scale, halves)?);
         }

@@ -186,8 +186,8 @@ class Channel(OfOneProcess):
         return message.bytes.data_ptr()
 
     def lend(self, address: int, length: int) -> None:
-        """Makes the ``length`` bytes at an address the rest of the message of the last
-        ``outgoing``, which fills its parts. They must stay until ``flush``."""
+        """Makes ``length`` bytes at an address the rest of the message of the last ``outgoing``,
+        which fills whole parts. They must stay until ``flush``."""
         memory = (ctypes.c_uint8 * length).from_address(address)
         self._posting.parts += torch.frombuffer(memory, dtype=torch.uint8).split(self.part)
 
