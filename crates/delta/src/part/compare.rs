@@ -34,6 +34,7 @@ impl Pair<'_> {
 }
 
 /// How two versions of a part differ.
+#[expect(clippy::large_enum_variant, reason = "one at a time exists, and it is not moved often")]
 pub(super) enum Comparison {
     Same,
     /// All changes were listed.
