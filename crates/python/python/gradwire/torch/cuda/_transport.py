@@ -371,8 +371,8 @@ class DeviceTransport:
 
     def _fail(self, error: Exception) -> None:
         """Ends the exchange after an error. If a collective of gloo failed, raises an error with
-        the lost rank, if there is one. NCCL does not report lost ranks in a call, so an error of it is
-        this rank's own, and is raised at once."""
+        the lost rank, if there is one. NCCL does not report lost ranks in a call, so an error of it
+        is this rank's own, and is raised at once."""
         self._outcomes.fail(error)
         if isinstance(error, CollectiveError) and self._device.type == "cpu":
             # The host's own connections to other ranks name a rank that has ended or failed.
