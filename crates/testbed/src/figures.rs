@@ -4,7 +4,7 @@
 use gradwire_exchange::Link;
 use gradwire_train::{Metric, RunRecord, StepRecord};
 
-use crate::format::bandwidth;
+use crate::format;
 use crate::plot::{Chart, Point, Scale, Series, Unit};
 use crate::results::thin;
 use crate::step_time::{Common, step_seconds};
@@ -127,7 +127,7 @@ pub fn bits_per_value(runs: &[RunRecord]) -> Chart {
 }
 
 fn time_chart(link: Link, metric: Metric, lines: Vec<Series>) -> Chart {
-    let link = bandwidth(link.bits_per_second);
+    let link = format::link(&link);
     let title = format!("Time and {} at {link} (modelled)", metric.name());
     let x = ("training time, modelled", Scale::Log);
     Chart::new(title, x, quality_axis(metric), lines).across(Unit::Seconds)

@@ -1,10 +1,13 @@
 //! The verdict of a comparison: which compressors keep the quality of `none`, and which of these is
 //! the fastest on each link.
 
+use std::time::Duration;
+
+use gradwire_exchange::Link;
 use gradwire_train::Metric;
 use serde::Serialize;
 
-use crate::format::{bandwidth, points, significant};
+use crate::format::{self, points, significant};
 use crate::summary::{Row, Spread, Summary};
 use crate::table::{self, DIVERGED};
 
@@ -76,12 +79,23 @@ pub struct Choice {
 pub struct OnLink {
     /// The bandwidth.
     pub bits_per_second: f64,
+    /// The latency of a message in seconds.
+    pub latency_seconds: f64,
     /// The fastest compressor that keeps the quality; `None` if none of these is faster than
     /// `none`.
     pub fastest: Option<Choice>,
     /// Of the compressors that are faster still, the one with the best quality, unless it loses
     /// more than ten tolerances: the next point on the front of speed and quality.
     pub faster: Option<Choice>,
+}
+
+impl OnLink {
+    /// The link in words.
+    pub(crate) fn name(&self) -> String {
+        let &Self { bits_per_second, latency_seconds, .. } = self;
+        let latency = Duration::from_secs_f64(latency_seconds);
+        format::link(&Link { bits_per_second, latency })
+    }
 }
 
 /// The verdict of a comparison.
@@ -140,7 +154,7 @@ impl Verdict {
     }
 
     fn line(&self, link: &OnLink) -> String {
-        let rate = bandwidth(link.bits_per_second);
+        let rate = link.name();
         let named = |choice: &Choice| {
             let Choice { compressor, speedup } = choice;
             let judged = self.compressors.iter().find(|one| one.compressor == *compressor);
@@ -277,6 +291,7 @@ impl Comparison<'_> {
         let choice = |row: &Row, speedup| Choice { compressor: row.compressor.clone(), speedup };
         OnLink {
             bits_per_second: self.summary.links[link].bits_per_second,
+            latency_seconds: self.summary.links[link].latency.as_secs_f64(),
             fastest: fastest.map(|(row, speedup)| choice(row, speedup)),
             faster: faster.map(|(row, speedup, _)| choice(row, speedup)),
         }
@@ -289,7 +304,6 @@ impl Comparison<'_> {
 
 #[cfg(test)]
 mod tests {
-    use gradwire_exchange::Link;
     use gradwire_train::RunRecord;
 
     use super::*;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use gradwire::{files, printable};
+use gradwire::{files, printable, suggestion};
 
 /// Why a data set cannot be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -11,8 +11,9 @@ use gradwire::{files, printable};
 pub enum DataError {
     /// The data set is in none of the searched places.
     #[error(
-        "data set '{name}' is not at {}; put its files there, or give the folder that has them \
+        "data set '{name}'{} is not at {}; put its files there, or give the folder that has them \
          (known data sets: {known})",
+        suggestion(.name, known.split(", ")),
         list(.places)
     )]
     NotFound {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use gradwire::suggestion;
+
 use super::gpt::GptConfig;
 use super::imagenet_resnet::{RESNET18, RESNET50, imagenet_resnet};
 use super::loss::Loss;
@@ -73,18 +75,25 @@ pub enum ModelKind {
     Ncf,
 }
 
+/// Names to suggest for a misspelt one.
+fn names() -> impl Iterator<Item = &'static str> {
+    let sized = ["mlp", "gpt", "charlstm", "wordlstm", "resnet20", "resnet32", "resnet56"];
+    NAMES.iter().map(|(name, _)| *name).chain(sized)
+}
+
 /// A name that is not a model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownModel {
     /// An unknown name.
     #[error(
-        "unknown model '{0}'; known ones: for images mlp (mlp:392-50,tanh has hidden layers of 392 and 50 units, \
+        "unknown model '{0}'{near}; known ones: for images mlp (mlp:392-50,tanh has hidden layers of 392 and 50 units, \
          mlp:392-50,tanh,squared a squared loss), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, \
          resnet110 or any other depth 6n+2 from 8 to 1202 except 50, resnet9, densenet40, vgg16; for images of ImageNet's \
          size alexnet, resnet18, resnet50, vgg19; for images with masks unet (unet:N has N channels in its narrowest \
          layer, 1 to 256); for text gpt (gpt:layers=4,heads=4,width=128,context=64; the number of heads divides the \
          width), charlstm (charlstm:hidden=200,unroll=35,dropout=0.5,embedding=on) and wordlstm (the same with 650 \
-         hidden units); for ratings ncf"
+         hidden units); for ratings ncf",
+        near = suggestion(.0, names())
     )]
     Name(String),
     /// A model whose sizes are out of range.

@@ -33,7 +33,7 @@ pub fn html(
     command: &str,
 ) -> Result<String, TestbedError> {
     let runs = outcome.runs.as_slice();
-    let summary = summarize(runs, &experiment.links())?.with_diverged(&outcome.diverged);
+    let summary = summarize(runs, &experiment.links)?.with_diverged(&outcome.diverged);
     let origin = Origin::here();
     let mut sections = vec![traffic(&summary), time(&summary), training(&summary, runs)];
     sections.extend(accounting(runs));

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use gradwire_train::RunRecord;
 
-use super::study::{Charts, Report, Results, chart};
+use super::study::{Charts, Printed, Report, Results, chart};
 use crate::plot::Figure;
 use crate::provenance::provenance;
 use crate::report::{self, Block, FAILED, Origin, Section};
@@ -54,8 +54,9 @@ impl Findings {
         let files = files(results, &self.markdown(results), [html], &self.charts);
         let table = self.tables[0].1.clone().without_second("compressor");
         let place = format!("\nReport: {}", results.out.join("report.html").display());
-        let setup = format!("\n{SETUP}:\n{}", self.setup.terminal());
-        Report { files, printed: vec![table.terminal(), setup, place] }
+        let heading = format!("\n{SETUP}:");
+        let printed = vec![table.into(), heading.into(), self.setup.clone().into(), place.into()];
+        Report { files, printed }
     }
 
     fn markdown(&self, results: &Results<'_>) -> String {
@@ -127,7 +128,7 @@ pub(super) fn page(
     results: &Results<'_>,
     text: &str,
     charts: &Charts,
-    printed: Vec<String>,
+    printed: Vec<Printed>,
 ) -> Report {
     Report { files: files(results, text, [], charts), printed }
 }

@@ -96,7 +96,7 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
         table.markdown(),
         rates().markdown(),
     );
-    Ok(page(results, &text, &charts(&all), vec![table.terminal()]))
+    Ok(page(results, &text, &charts(&all), vec![table.into()]))
 }
 
 /// The common settings, and the meaning of the columns.
