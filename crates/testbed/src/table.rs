@@ -1,8 +1,8 @@
-//! Tables for terminals, for Markdown, for HTML and as comma-separated values, from the same cells.
+//! Tables for terminals, for Markdown, for pages and as comma-separated values, from the same cells.
 
 mod terminal;
 
-use gradwire::{printable, printable_lines};
+use gradwire::printable;
 use gradwire_exchange::Exchange;
 use gradwire_train::Metric;
 
@@ -99,21 +99,6 @@ impl Table {
         let rows: String = self.rows.iter().map(|row| line(row)).collect();
         format!("{}{rule}\n{rows}", line(&self.head))
     }
-
-    /// As an HTML table.
-    pub fn html(&self) -> String {
-        let cells = |tag: &str, cells: &[String]| -> String {
-            cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect()
-        };
-        let rows: String =
-            self.rows.iter().map(|row| format!("<tr>{}</tr>\n", cells("td", row))).collect();
-        format!(
-            "<div class=\"wide\"><table{}>\n<thead><tr>{}</tr></thead>\n<tbody>\n{rows}</tbody>\n\
-             </table></div>\n",
-            if self.numbers { "" } else { " class=\"text\"" },
-            cells("th", &self.head)
-        )
-    }
 }
 
 /// A table under construction, column by column.
@@ -142,12 +127,6 @@ impl<'a, T> Columns<'a, T> {
 /// A cell; a dash if it is empty.
 pub(crate) fn or_dash(cell: Option<String>) -> String {
     cell.unwrap_or_else(|| "–".to_owned())
-}
-
-/// `text` with HTML markup characters escaped, and control characters made [printable].
-pub fn escape(text: &str) -> String {
-    let text = printable_lines(text).to_string();
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// A run with at least this perplexity has diverged.
@@ -367,11 +346,6 @@ mod tests {
     fn a_second_column_is_left_out_by_its_head() {
         assert_eq!(table().without_second("b").markdown(), "| a |\n|---|\n| x<y |\n");
         assert_eq!(table().without_second("a"), table());
-    }
-
-    #[test]
-    fn html_is_escaped() {
-        assert!(table().html().contains("<tr><td>x&lt;y</td><td>1</td></tr>"));
     }
 
     #[test]

@@ -89,6 +89,15 @@ pub struct OnLink {
     pub faster: Option<Choice>,
 }
 
+impl OnLink {
+    /// The link in words.
+    pub(crate) fn name(&self) -> String {
+        let &Self { bits_per_second, latency_seconds, .. } = self;
+        let latency = Duration::from_secs_f64(latency_seconds);
+        format::link(&Link { bits_per_second, latency })
+    }
+}
+
 /// The verdict of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
@@ -145,9 +154,7 @@ impl Verdict {
     }
 
     fn line(&self, link: &OnLink) -> String {
-        let &OnLink { bits_per_second, latency_seconds, .. } = link;
-        let latency = Duration::from_secs_f64(latency_seconds);
-        let rate = format::link(&Link { bits_per_second, latency });
+        let rate = link.name();
         let named = |choice: &Choice| {
             let Choice { compressor, speedup } = choice;
             let judged = self.compressors.iter().find(|one| one.compressor == *compressor);

@@ -6,7 +6,7 @@ use gradwire_train::Metric;
 
 use super::content::{Answer, Captioned};
 use super::end;
-use crate::format::{bandwidth, points, significant, times};
+use crate::format::{points, significant, times};
 use crate::summary::Summary;
 use crate::table::{Table, or_dash};
 use crate::verdict::{self, Choice, Judged, OnLink, Verdict};
@@ -50,7 +50,7 @@ fn headline(verdict: &Verdict) -> String {
         "{} keeps the {metric} of none{quality} and is {} times as fast at {} (modelled).",
         choice.compressor,
         significant(choice.speedup),
-        bandwidth(link.bits_per_second)
+        link.name()
     )
 }
 
@@ -76,7 +76,7 @@ fn choices(verdict: &Verdict) -> Table {
     let heads = ["link", "compressor", "speed, modelled", &against, "n", "quality"];
     let mut table = Table::new(heads).left_aligned();
     for link in &verdict.links {
-        let rate = bandwidth(link.bits_per_second);
+        let rate = link.name();
         let OnLink { fastest, faster, .. } = link;
         match fastest {
             Some(choice) => table.push(row(verdict, &rate, choice)),

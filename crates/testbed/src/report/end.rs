@@ -2,7 +2,7 @@
 
 use gradwire_train::Metric;
 
-use crate::format::{bandwidth, significant};
+use crate::format::{self, significant};
 use crate::plot::{Band, Mark, Point, Scale, Scatter, Unit};
 use crate::summary::{Row, Summary};
 use crate::verdict;
@@ -21,7 +21,7 @@ pub(crate) fn by_bytes(summary: &Summary) -> Option<Scatter> {
 /// Quality against the modelled time of a step, for each link.
 pub(crate) fn by_time(summary: &Summary) -> Vec<Scatter> {
     let of_link = |(at, link): (usize, &gradwire_exchange::Link)| {
-        let title = format!("Quality and step time at {}", bandwidth(link.bits_per_second));
+        let title = format!("Quality and step time at {}", format::link(link));
         let x = "time of a step, modelled";
         chart(summary, title, x, Unit::Seconds, |row| row.on_links[at].step)
     };
