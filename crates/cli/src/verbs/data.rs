@@ -38,17 +38,18 @@ impl Data {
 }
 
 fn list() -> Result<(), Failure> {
-    let table = Table::of(data::catalogue())
+    let catalogue = data::catalogue();
+    let table = Table::of(&catalogue)
         .column("name", |known| known.name)
         .column("what it is", |known| known.summary)
-        .column("where it is", place)
+        .column("where it is", |known| place(known))
         .table();
     output::line(table.left_aligned().terminal())?;
     output::line(format!(
         "\nData sets are searched for in ${ROOT_VARIABLE}/<name>, then in data/<name>. --data \
          takes a name, or any folder with such files:\n"
     ))?;
-    for known in data::catalogue().iter().filter(|known| !known.files.is_empty()) {
+    for known in catalogue.iter().filter(|known| !known.files.is_empty()) {
         let files: Vec<_> = known.files.iter().map(|file| file.name).collect();
         output::line(format!("{}: {}", known.name, files.join(", ")))?;
     }
@@ -128,6 +129,7 @@ fn sizes(content: &Content) -> String {
             text.unit,
             text.vocabulary.len()
         ),
+        Content::Other(_) => "data of another crate".to_owned(),
     }
 }
 
@@ -147,6 +149,6 @@ fn known(name: &str, dir: &Path) -> Option<&'static Known> {
             |name: &str| dir.join(name).exists() || dir.join(format!("{name}.gz")).exists();
         known.files.iter().filter(|file| exists(file.name)).count()
     };
-    let known = data::catalogue().iter().max_by_key(|known| there(known));
+    let known = data::catalogue().into_iter().max_by_key(|known| there(known));
     known.filter(|known| there(known) > 0)
 }

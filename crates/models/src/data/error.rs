@@ -11,17 +11,27 @@ use gradwire::{files, printable};
 pub enum DataError {
     /// The data set is in none of the searched places.
     #[error(
-        "data set '{name}' is not at {}; put its files there, or give the folder that has them \
+        "data set '{name}' is not at {}{near}; put its files there, or give the folder that has them \
          (known data sets: {known})",
         list(.places)
     )]
     NotFound {
         /// The requested name.
         name: String,
+        /// The names that it may stand for, as [`suggestion`](gradwire::suggestion) gives them.
+        near: String,
         /// The searched places, in order.
         places: Vec<PathBuf>,
         /// The names in the catalogue, separated by commas.
         known: String,
+    },
+    /// A data set of another crate cannot be made.
+    #[error("data set '{name}': {reason}")]
+    Made {
+        /// The data set.
+        name: &'static str,
+        /// The reason and the remedy.
+        reason: String,
     },
     /// A file or folder cannot be read.
     #[error("cannot read '{}': {source}{}", printable(.path.display()), files::remedy(.source))]
