@@ -246,5 +246,5 @@ fn names_of_models_and_data_are_registered_once() {
     let fails = data::find("registry-test/fails", None).unwrap_err().to_string();
     assert!(fails.contains("'registry-test/fails': no disk; attach one"), "{fails}");
     let misspelt = data::find("registry-test/pionts", None).unwrap_err().to_string();
-    assert!(misspelt.contains("(did you mean 'registry-test/points'?)"), "{misspelt}");
+    assert!(misspelt.contains("(did you mean 'registry-test/points'"), "{misspelt}");
 }
