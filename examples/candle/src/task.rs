@@ -166,13 +166,7 @@ impl Replica for Mlp<'_> {
         1
     }
 
-    fn score(
-        &self,
-        parameters: &[Vec<f32>],
-        _: &[Statistics],
-        examples: usize,
-        _: usize,
-    ) -> Score {
+    fn score(&self, parameters: &[Vec<f32>], _: &[Statistics], examples: usize, _: usize) -> Score {
         self.test(parameters, 0..examples).expect(FITS)
     }
 }

@@ -33,7 +33,9 @@ fn compare_trains_the_model_and_shows_it() {
     let table = printed(folder.path(), RUNS);
     assert!(table.contains("eden") && table.contains("topk:ratio=0.1"), "{table}");
     let report = folder.path().join("gradwire-report");
-    assert!(fs::read_to_string(report.join("report.html")).unwrap().contains("spirals/mlp:hidden=48"));
+    assert!(
+        fs::read_to_string(report.join("report.html")).unwrap().contains("spirals/mlp:hidden=48")
+    );
     assert!(fs::read_to_string(report.join("experiment.toml")).unwrap().contains("spirals/points"));
     let runs = fs::read_to_string(report.join("runs.jsonl")).unwrap();
     let qualities: Vec<f64> = runs
@@ -42,7 +44,10 @@ fn compare_trains_the_model_and_shows_it() {
         .map(|rest| rest.split([',', '}']).next().unwrap().parse().unwrap())
         .collect();
     // A third is chance.
-    assert!(qualities.len() == 3 && qualities.iter().all(|quality| *quality > 0.9), "{qualities:?}");
+    assert!(
+        qualities.len() == 3 && qualities.iter().all(|quality| *quality > 0.9),
+        "{qualities:?}"
+    );
     // Finished runs are not repeated; the file is the same.
     printed(folder.path(), &format!("{RUNS} --resume"));
     assert_eq!(fs::read_to_string(report.join("runs.jsonl")).unwrap(), runs);

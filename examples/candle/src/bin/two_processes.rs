@@ -17,7 +17,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use candle_core::{Tensor, Var};
-use gradwire::Rng;
+use gradwire::{Rng, Spec};
 use gradwire_exchange::{OnNonFinite, Policy, Reducer, ReducerConfig, Transport, digest};
 use spirals::{Network, points};
 use tcp::Tcp;
@@ -57,9 +57,10 @@ fn train(transport: Box<dyn Transport>) -> Result<[f32; 2], Box<dyn Error>> {
     let network = Network { hidden: 64 };
     let tensors = network.tensors();
     let names: Vec<String> = tensors.iter().map(|tensor| tensor.name().to_owned()).collect();
+    let compressor: Spec = "eden".parse()?;
     let config = ReducerConfig {
         exchange: "all-gather".parse()?,
-        policy: Policy::new("eden".parse()?),
+        policy: Policy::new(compressor),
         tensors,
         seed: 0,
         on_non_finite: OnNonFinite::Refuse,
@@ -85,7 +86,7 @@ fn train(transport: Box<dyn Transport>) -> Result<[f32; 2], Box<dyn Error>> {
         for variable in &variables {
             let (values, others) = rest.split_at(variable.elem_count());
             rest = others;
-            let mean = Tensor::from_slice(values, variable.shape(), variable.device())?;
+            let mean = Tensor::from_slice(values, variable.dims(), variable.device())?;
             variable.set(&variable.sub(&(mean * RATE)?)?)?;
         }
         losses.push(loss.to_scalar::<f32>()?);
