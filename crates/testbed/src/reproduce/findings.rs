@@ -107,6 +107,7 @@ fn files(
     charts: &Charts,
 ) -> Vec<(String, String)> {
     let (id, summary) = (results.study.id, results.study.summary);
+    let (opening, notes) = notes(results);
     let embedded = charts.iter().map(|(name, chart)| format!("![{}]({name})\n", chart.title()));
     let embedded: String = embedded.collect();
     let command = results.command;
@@ -114,20 +115,30 @@ fn files(
         none if none.is_empty() => none,
         makers => format!("\n{makers}\n"),
     };
-    let notes = match results.notes.trim_end() {
-        "" => String::new(),
-        notes => format!("{notes}\n\n"),
-    };
-    let failed: String = match results.failed {
-        [] => String::new(),
-        lines => format!("{FAILED}\n\n- {}\n\n", lines.join("\n- ")),
-    };
     let settings = as_it_was(results)
         .map_or_else(String::new, |(flag, effect)| format!("\nWith `{flag}`, {effect}\n"));
     let repeat = format!("## How to repeat the runs\n\n```\n{command}\n```\n{settings}{makers}");
-    let readme = format!("# {id}: {summary}\n\n{notes}{failed}{text}\n{embedded}\n{repeat}");
+    let readme = format!("# {id}: {summary}\n\n{opening}{text}\n{embedded}\n{notes}{repeat}");
     let charts = charts.iter().map(|(name, chart)| (name.clone(), chart.svg_file()));
     [("README.md".to_owned(), readme)].into_iter().chain(more).chain(charts).collect()
+}
+
+/// The first paragraph of the notes, which says what the runs show, and a section with the others
+/// and the runs that failed. Both are empty or end with a blank line.
+fn notes(results: &Results<'_>) -> (String, String) {
+    let notes = results.notes.trim();
+    let (opening, notes) = notes.split_once("\n\n").unwrap_or((notes, ""));
+    let failed = match results.failed {
+        [] => String::new(),
+        lines => format!("{FAILED}\n\n- {}", lines.join("\n- ")),
+    };
+    let and_blank = |text: &str| match text {
+        "" => String::new(),
+        text => format!("{text}\n\n"),
+    };
+    let notes = and_blank(notes.trim()) + &and_blank(&failed);
+    let heading = if notes.is_empty() { "" } else { "## Notes\n\n" };
+    (and_blank(opening), format!("{heading}{notes}"))
 }
 
 /// The flag that repeats a study with the settings of its runs, and its effect; `None` for a study

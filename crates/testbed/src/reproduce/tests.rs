@@ -129,15 +129,18 @@ fn each_study_writes_a_page_with_its_charts() {
         let command = "gradwire reproduce";
         let (experiment, runs) = (&experiment, &runs);
         let failed = &["3lc, seed 2: the loss is NaN".to_owned()];
-        let notes = "By hand.\n";
+        let notes = "- What it shows.\n\nBy hand.\n";
         let results = Results { study, row: 0, experiment, runs, failed, out, command, notes };
         let files = results.report(&Nobody).unwrap().files;
         let named = |ending: &str| files.iter().filter(|(name, _)| name.ends_with(ending)).count();
         assert_eq!((named(".svg"), named(".md"), named(".html")), (charts, 1, 1), "{id}");
         let readme = &files[0].1;
         assert!(readme.contains(says) && readme.contains(study.citation), "{id}");
-        assert!(readme.contains("- 3lc, seed 2: the loss is NaN\n"), "{id}");
-        assert!(readme.contains("\n\nBy hand.\n\n"), "{id}");
+        let (opening, rest) = readme.split_once("\n\n").unwrap().1.split_once("\n\n").unwrap();
+        assert_eq!(opening, "- What it shows.", "{id}");
+        let (tables, notes) = rest.split_once("\n\n## Notes\n\nBy hand.\n\n").unwrap();
+        assert!(tables.contains("\n|---|") && notes.starts_with("These runs failed"), "{id}");
+        assert!(notes.contains("- 3lc, seed 2: the loss is NaN\n\n## How to repeat"), "{id}");
         let end = "With `--experiment results/experiment.toml`, every setting has the same value as in \
                    these runs, even if a default has changed since.\n\nRuns by gradwire 0.0.0.\n";
         assert!(readme.ends_with(&format!("```\n\n{end}")), "{id}");

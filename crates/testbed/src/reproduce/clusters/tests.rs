@@ -9,7 +9,8 @@ use crate::reproduce::tests::Nobody;
 fn the_committed_page_is_what_the_source_makes() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/clusters");
     let experiment = &Experiment::default();
-    let (runs, failed, notes) = (&[], &[], "");
+    let (runs, failed) = (&[], &[]);
+    let notes = &crate::results::notes(&folder).unwrap();
     let (study, command) = (&CLUSTERS, "gradwire reproduce clusters");
     let out = Path::new("results/clusters");
     let results = Results { study, row: 0, experiment, runs, failed, out, command, notes };

@@ -32,8 +32,52 @@ fn pages_show_the_notes_of_their_folders() {
         let folder = path.parent().unwrap();
         let page = std::fs::read_to_string(folder.join("README.md")).unwrap();
         let notes = crate::results::notes(folder).unwrap();
+        let (opening, more) = notes.split_once("\n\n").unwrap_or((&notes, ""));
         let (_, page) = page.split_once("\n\n").unwrap();
-        assert!(page.starts_with(notes.trim_end()), "{}", path.display());
+        assert!(page.starts_with(opening.trim_end()), "{}", path.display());
+        assert!(page.contains(more.trim_end()), "{}", path.display());
+    }
+}
+
+/// The first lines of a page: what was asked, what was found, and how far that can be trusted.
+#[test]
+fn pages_open_with_question_answer_and_certainty() {
+    for path in files_in(&committed(), "README.md") {
+        let page = std::fs::read_to_string(&path).unwrap();
+        if path == committed().join("README.md") {
+            continue;
+        }
+        let (_, page) = page.split_once("\n\n").unwrap();
+        let (opening, _) = page.split_once("\n\n").unwrap();
+        let starts: Vec<_> =
+            opening.split("\n- ").filter_map(|line| Some(line.split_once(":**")?.0)).collect();
+        assert_eq!(starts, ["- **Question", "**Answer", "**How sure"], "{}", path.display());
+    }
+}
+
+/// The table on the first screen of the results counts the verdicts of the papers' tables.
+#[test]
+fn verdicts_are_counted() {
+    const VERDICTS: [&str; 4] = ["reproduced", "direction holds", "not reproduced", "not run"];
+    let page = std::fs::read_to_string(committed().join("README.md")).unwrap();
+    let cells = |row: &str| row.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let rows = |text: &str| -> Vec<Vec<String>> {
+        text.lines().filter(|line| line.starts_with("| ")).skip(1).map(cells).collect()
+    };
+    let (first, others) = page.split_once("\n## ").unwrap();
+    for row in rows(first) {
+        let paper = row[1].trim_start_matches('[').split_once(']').unwrap().0;
+        let (_, section) = others.split_once(&format!("\n## {paper}\n")).unwrap();
+        let section = section.split_once("\n## ").unwrap().0;
+        let verdicts: Vec<_> = rows(section).into_iter().map(|row| row[6].clone()).collect();
+        let counted = VERDICTS.map(|verdict| {
+            verdicts.iter().filter(|text| text.starts_with(verdict)).count().to_string()
+        });
+        assert_eq!(row[2..6], counted, "{paper}");
+        assert_eq!(
+            counted.iter().map(|n| n.parse::<usize>().unwrap()).sum::<usize>(),
+            verdicts.len()
+        );
     }
 }
 
