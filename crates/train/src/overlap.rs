@@ -59,8 +59,8 @@ fn obstacles(config: &RunConfig) -> [(bool, String); 7] {
     ]
 }
 
-/// Refuses a model whose gradients become final at the same time, or whose order of gradients leaves
-/// out a tensor.
+/// Refuses a model whose gradients become final at the same time, or whose order of gradients
+/// leaves out a tensor.
 pub(crate) fn check_replica(config: &RunConfig, replica: &dyn Replica) -> Result<(), TrainError> {
     let order = replica.gradient_order();
     if !config.overlap {

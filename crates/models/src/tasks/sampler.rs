@@ -19,8 +19,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// The part of worker `rank` in a training set of `examples` examples, at least one; `shard` has
-    /// its own examples, if the training set is split.
+    /// The part of worker `rank` in a training set of `examples` examples, at least one. If the
+    /// training set is split, `shard` has the worker's own examples.
     pub fn new(config: &TaskConfig, rank: usize, shard: Option<Vec<u32>>, examples: usize) -> Self {
         let &TaskConfig { workers, batch, seed, .. } = config;
         let order = match &shard {
