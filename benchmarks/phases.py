@@ -1,7 +1,7 @@
 """What a training step consists of with each compressor, where the link costs nothing.
 
     python benchmarks/phases.py --out phases.jsonl none eden 3lc
-    python benchmarks/phases.py --table phases.jsonl
+    python benchmarks/phases_table.py phases.jsonl
 
 Two gloo ranks train a GPT of 124 million parameters on 64 tokens a step, each on one core, so there
 is little work to hide the exchange behind. Each compressor and plain DistributedDataParallel take
@@ -13,7 +13,6 @@ import json
 import os
 import resource
 import socket
-import statistics
 import time
 from pathlib import Path
 
@@ -24,38 +23,23 @@ from torch.nn.parallel import DistributedDataParallel
 import gradwire.torch
 from gpt import Gpt
 from gradwire.torch._hook import Hook
+from phases_table import PLAIN, table
 
-PLAIN, RANKS, TOKENS, VOCABULARY = "DistributedDataParallel", 2, 64, 50257
+RANKS, TOKENS, VOCABULARY = 2, 64, 50257
 # Layers, heads, width and context, as GPT-2's smallest.
 SIZES = (12, 12, 768, TOKENS)
 # DistributedDataParallel forms its buckets after the first step, and then buffers grow.
 WARM_STEPS = 3
 TICK = os.sysconf("SC_CLK_TCK")
-# The columns of the table, in ms but for the last two: key, and heading.
-COLUMNS = {
-    "step": "step",
-    "compress": "compress",
-    "add": "add",
-    "wire": "send and wait for others",
-    "reducer": "copies and calls",
-    "gloo": "gloo",
-    "python": "Python",
-    "waited": "waited",
-    "fresh": "new pages, MB",
-    "peak": "peak, MB",
-}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="the file that gets a JSON line for each turn")
-    parser.add_argument("--table", type=Path, help="print the table of such a file")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10, help="timed steps of a turn")
     parser.add_argument("specs", nargs="*", default=["none", "eden", "3lc", "int8", "topk", "powersgd:rank=4"])
     given = parser.parse_args()
-    if given.table is not None:
-        return print(table(map(json.loads, given.table.read_text().splitlines())))
     found = []
     for turn in range(given.turns):
         for spec in [PLAIN, *given.specs]:
@@ -129,7 +113,8 @@ def timed_hook():
 
 
 def counters(in_hook):
-    """Seconds in the hook, processor time of threads by their names, and new pages."""
+    """Seconds in the hook, processor time of the process and of threads by their names, and new
+    pages."""
     threads = {"reducer": 0.0, "gloo": 0.0}
     for task in Path("/proc/self/task").iterdir():
         name, _, fields = (task / "stat").read_text().partition("(")[2].rpartition(")")
@@ -137,7 +122,7 @@ def counters(in_hook):
         kind = "reducer" if name == "gradwire" else "gloo" if "gloo" in name else None
         if kind is not None:
             threads[kind] += (int(user) + int(system)) / TICK
-    return {**threads, "python": in_hook[0], "faults": resource.getrusage(resource.RUSAGE_SELF).ru_minflt}
+    return {**threads, "python": in_hook[0], "processor": time.process_time(), "faults": resource.getrusage(resource.RUSAGE_SELF).ru_minflt}
 
 
 def phases(seconds, before, after, handle):
@@ -147,6 +132,7 @@ def phases(seconds, before, after, handle):
     compress, add = stats.get("compress_seconds", 0.0), stats.get("decompress_seconds", 0.0)
     times = {
         "step": seconds,
+        "processor": spent["processor"],
         "compress": compress,
         "add": add,
         "wire": stats.get("wire_seconds", 0.0),
@@ -159,19 +145,6 @@ def phases(seconds, before, after, handle):
     page, peak = os.sysconf("SC_PAGE_SIZE"), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     memory = {"fresh": spent["faults"] * page / 1e6, "peak": peak * 1024 / 1e6}
     return {**{key: 1e3 * value for key, value in times.items()}, **memory}
-
-
-def table(turns):
-    """The medians, a row for each compressor."""
-    steps = {}
-    for turn in turns:
-        steps.setdefault(turn["spec"], []).extend(turn["steps"])
-    median = lambda spec, key: statistics.median(step[key] for step in steps[spec])
-    lines = ["| ms a step | of plain | " + " | ".join(COLUMNS.values()) + " |", "|---|---:" + "|---:" * len(COLUMNS) + "|"]
-    for spec in steps:
-        ratio = f"{median(spec, 'step') / median(PLAIN, 'step'):.2f}" if PLAIN in steps else ""
-        lines.append(f"| {spec} | {ratio} | " + " | ".join(f"{median(spec, key):.0f}" for key in COLUMNS) + " |")
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

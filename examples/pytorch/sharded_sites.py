@@ -38,7 +38,7 @@ def main():
         fully_shard(layer, mesh=mesh["shards"])
     fully_shard(model, mesh=mesh["shards"])
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    outer = gradwire.torch.Nesterov(lr=0.7, momentum=0.5)
+    outer = gradwire.torch.Nesterov()
     steps = gradwire.torch.LocalSteps(model, optimizer, EVERY, outer=outer, process_group=mesh["sites"])
 
     # After a round all sites have the same parameters, so the checkpoint needs the model once.

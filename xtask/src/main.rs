@@ -10,10 +10,12 @@ mod mpi;
 mod nightly;
 mod python;
 mod report;
+mod report_check;
 mod results;
 mod site;
 mod soak;
 mod test;
+mod toolchain;
 mod wheels;
 
 use std::path::Path;
@@ -34,12 +36,16 @@ usage: cargo xtask <task>
   results   repeat the committed runs with low priority, and compare them; folders below results/ select some runs. A folder
             that was checked at this commit is skipped
   runs      make the small runs of results/check and the page results/marks.md again, after an intended change of bits
-  aarch64   build for aarch64, run tests there under emulation, and look for NEON instructions in every kernel
+  aarch64   build for aarch64, run tests there under emulation, and look for NEON instructions in every kernel; all of the
+            parts kernels, compressors, exchanges, runs and python, or only those that are named
   fuzz      fuzz each decoder separately, and the kernels, for the given number of seconds: cargo xtask fuzz 600 [NAME...]
   asan      run the tests of the codes, kernels and compressors under AddressSanitizer, with a nightly toolchain
   miri      run every kernel on a few inputs under Miri (rustup component add --toolchain nightly miri rust-src)
   hard      run asan, miri and fuzz in a given number of minutes, 30 if none is given, and write the result to docs/platforms.md;
             tools that are not installed are skipped
+  report-check
+            look at a report, or at the given HTML files, in Chromium: widths, print, requests, names, contrast, size of text;
+            pictures go to target/report-check
   site      build the documentation as a site with a search, which needs no network, in target/site/book, and check its
             links; installs mdBook in target/tools
   wheels    build the wheels and the source distribution of the Python package in target/wheels, install them in new
@@ -65,8 +71,9 @@ fn main() -> ExitCode {
         ("generate", []) => generate(&["golden", "corpus", "docs"]),
         (part @ ("golden" | "corpus" | "docs"), []) => generate(&[part]),
         ("results", folders) => results::run(folders),
+        ("report-check", reports) => report_check::run(reports),
         ("runs", []) => write_runs(),
-        ("aarch64", []) => aarch64::run(),
+        ("aarch64", parts) => aarch64::run(parts).unwrap_or_else(usage),
         ("fuzz", [seconds, names @ ..]) => match seconds.parse() {
             Ok(seconds @ 1..) => fuzz::run(seconds, names),
             _ => usage(),

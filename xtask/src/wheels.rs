@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use crate::python::runs;
+use crate::toolchain::Toolchain;
 
 /// The build tool, with zig, which links against the old glibc that manylinux2014 requires.
 const TOOLS: &str = "maturin[zig]==1.16.0";
@@ -45,15 +46,12 @@ fn all() -> Result<Vec<String>, String> {
     let tools = environment(Path::new("python3"), &environments.join("tools"), TOOLS)?;
     let mut skipped = Vec::new();
     for target in TARGETS {
-        if is_installed(target) {
-            let options =
-                format!("build --release --zig --compatibility manylinux2014 --target {target}");
-            maturin(&tools, &options, &out)?;
-        } else {
-            skipped.push(format!("the wheel for {target}: rustup target add {target}"));
+        match Toolchain::with_library(target) {
+            Some(toolchain) => build(&tools, &toolchain, target, &out)?,
+            None => skipped.push(format!("the wheel for {target}: rustup target add {target}")),
         }
     }
-    maturin(&tools, "sdist", &out)?;
+    runs_maturin(&mut maturin(&tools, "sdist", &out)?)?;
     let pythons = interpreters(&mut skipped);
     for (at, python) in pythons.iter().enumerate() {
         let here = format!("_{}.whl", std::env::consts::ARCH);
@@ -66,7 +64,30 @@ fn all() -> Result<Vec<String>, String> {
     Ok(skipped)
 }
 
-fn maturin(tools: &Path, options: &str, out: &Path) -> Result<(), String> {
+/// Builds only the wheel for a target, with tools in a folder. Returns the tools' Python, and the
+/// wheel.
+///
+/// # Errors
+/// The step that failed.
+pub(crate) fn build_one(target: &str, folder: &Path) -> Result<(PathBuf, PathBuf), String> {
+    let toolchain = Toolchain::with_library(target).ok_or("no Rust toolchain has its library")?;
+    let tools = environment(Path::new("python3"), &folder.join("tools"), TOOLS)?;
+    build(&tools, &toolchain, target, &folder.join("wheels"))?;
+    Ok((tools, built(&folder.join("wheels"), ".whl")?))
+}
+
+fn build(tools: &Path, toolchain: &Toolchain, target: &str, out: &Path) -> Result<(), String> {
+    let options = format!("build --release --zig --compatibility manylinux2014 --target {target}");
+    let mut command = maturin(tools, &options, out)?;
+    command.env_remove("RUSTUP_TOOLCHAIN");
+    runs_maturin(command.env("CARGO", &toolchain.cargo).env("RUSTC", &toolchain.rustc))
+}
+
+fn runs_maturin(command: &mut Command) -> Result<(), String> {
+    if runs(command) { Ok(()) } else { Err(format!("{command:?}")) }
+}
+
+fn maturin(tools: &Path, options: &str, out: &Path) -> Result<Command, String> {
     let mut command = Command::new(tools);
     // Maturin finds zig in the environment on the path.
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -75,7 +96,7 @@ fn maturin(tools: &Path, options: &str, out: &Path) -> Result<(), String> {
     command.env("PATH", std::env::join_paths(folders).map_err(|error| error.to_string())?);
     command.args(["-m", "maturin"]).args(options.split(' '));
     command.args(["--manifest-path", MANIFEST, "--out"]).arg(out);
-    if runs(&mut command) { Ok(()) } else { Err(format!("maturin {options}")) }
+    Ok(command)
 }
 
 /// Installs a package in a new virtual environment of an interpreter, and runs the smoke test
@@ -102,14 +123,6 @@ fn environment(python: &Path, folder: &Path, package: &str) -> Result<PathBuf, S
     } else {
         Err(format!("pip install {package}"))
     }
-}
-
-/// Whether the standard library for a target is installed.
-fn is_installed(target: &str) -> bool {
-    let found =
-        Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
-    let Ok(found) = found else { return false };
-    Path::new(String::from_utf8_lossy(&found.stdout).trim()).is_dir()
 }
 
 /// The interpreters on the path of the oldest supported version and of the newest.

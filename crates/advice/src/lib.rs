@@ -54,6 +54,6 @@ pub use measured_step::MeasuredStep;
 pub use prediction::{OnLink, Prediction, TensorAdvice};
 pub use recording::{Bucket, Recording};
 pub use situation::Situation;
-pub use timeline::{Cluster, Messages, parse_link};
+pub use timeline::{Cluster, Messages};
 pub use trial::{Costs, TensorCost};
 pub use trials::{Progress, Watch};

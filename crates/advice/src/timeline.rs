@@ -9,9 +9,7 @@
 //! link's latency once. The framework's own all-reduce is a ring, as in gloo: each of n ranks sends
 //! 2(n − 1) times to the next one, and waits for the latency each time.
 
-use std::time::Duration;
-
-use gradwire_exchange::{ExchangeError, Link, Result};
+use gradwire_exchange::Link;
 
 use crate::{Bucket, BucketCost, Recording};
 
@@ -186,35 +184,10 @@ pub(crate) fn step_of(
     f64::max(last_ready + delay, done) + rest
 }
 
-/// Reads a link: a bandwidth such as `100mbit`, `1.5gbit` or `800kbit`, and optionally a latency,
-/// as in `100mbit/20ms`. A bandwidth without a unit is in Mbit/s.
-///
-/// # Errors
-/// `Config` for any other text.
-pub fn parse_link(text: &str) -> Result<Link> {
-    let number = |text: &str, units: &[(&str, f64)]| {
-        let text = text.trim().to_lowercase();
-        units.iter().find_map(|(unit, size)| {
-            let value = text.strip_suffix(unit)?.trim().parse::<f64>().ok()? * size;
-            (value.is_finite() && value >= 0.0).then_some(value)
-        })
-    };
-    let (bandwidth, latency) = text.split_once('/').unwrap_or((text, "0s"));
-    let bandwidth = number(bandwidth, &[("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3), ("", 1e6)]);
-    let latency = number(latency, &[("ms", 1e-3), ("us", 1e-6), ("s", 1.0)]);
-    match (bandwidth, latency) {
-        (Some(bits_per_second), Some(latency)) if bits_per_second >= 1.0 && latency < 1e6 => {
-            Ok(Link { bits_per_second, latency: Duration::from_secs_f64(latency) })
-        }
-        _ => Err(ExchangeError::config(format!(
-            "'{text}' is not a link; give a bandwidth in kbit, mbit or gbit, optionally with a \
-             latency, as in 100mbit/20ms"
-        ))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use gradwire::Tensor;
 
@@ -292,20 +265,5 @@ mod tests {
         let found = cluster.round_seconds(&recording(), &[cost(0.1, 0.2e6); 2], Link::mbit(8.0));
         // 0.2 of work, 8 bytes of 2^19 elements at 1e-7 s, 0.4 of bytes, two overheads.
         assert!((found - (0.61 + 0.8 * 0.524_288)).abs() < 1e-9, "{found}");
-    }
-
-    #[test]
-    fn links_are_read() {
-        let link = parse_link("1.5gbit/20ms").unwrap();
-        assert_eq!((link.bits_per_second, link.latency), (1.5e9, Duration::from_millis(20)));
-        assert_eq!(parse_link(" 100 Mbit").unwrap(), Link::mbit(100.0));
-        assert_eq!(parse_link("100/2ms").unwrap().bits_per_second, 1e8);
-        for wrong in ["", "fast", "0", "-1", "-1mbit", "nanmbit", "0mbit", "1gbit/", "1gbit/x"] {
-            assert!(parse_link(wrong).is_err(), "{wrong}");
-        }
-        // Finite numbers, but too many bits per second.
-        for wrong in ["1e300gbit", "1e305mbit", "1e303"] {
-            assert!(parse_link(wrong).is_err(), "{wrong}");
-        }
     }
 }

@@ -10,31 +10,26 @@ use gradwire_delta::on_disk::Input;
 use gradwire_delta::{Error, Sink, Summary, Workers};
 
 use crate::failure::Failure;
-use crate::output;
+use crate::numbers::whole_in;
+use crate::overwriting::Force;
+use crate::streams::{self, is_standard, refuse_terminal};
 
 /// The number of threads.
 #[derive(Debug, Args)]
 pub(crate) struct Threads {
     /// Number of threads; it does not change the result [default: the number of cores]
-    #[arg(long, value_name = "N")]
-    threads: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", value_parser = whole_in(1..=MOST_THREADS))]
+    threads: Option<usize>,
 }
+
+/// The most threads.
+const MOST_THREADS: usize = 1024;
 
 impl Threads {
     pub(crate) fn workers(&self) -> Workers {
-        let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        Workers::new(self.threads.unwrap_or_else(cores).get())
+        let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Workers::new(self.threads.unwrap_or_else(cores))
     }
-}
-
-/// Whether a path stands for standard input or output.
-fn is_standard(path: &Path) -> bool {
-    path.as_os_str() == "-"
-}
-
-/// Whether a path names a delta or a snapshot: by the first bytes of a file.
-pub(crate) fn is_stream(path: &Path) -> bool {
-    is_standard(path) || Input::File(path.to_owned()).is_stream()
 }
 
 /// A stream to read; standard input is read to its end.
@@ -61,7 +56,9 @@ pub(crate) enum Output {
 }
 
 impl Output {
-    pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn create(path: &Path, force: &Force) -> Result<Self, Failure> {
+        refuse_terminal(path)?;
+        force.check(path)?;
         match is_standard(path) {
             true => Ok(Output::Standard),
             false => Ok(Output::File(NewFile::create(path)?)),
@@ -98,17 +95,11 @@ impl Output {
     }
 }
 
-/// Says what was written: on standard error if the stream itself is on standard output.
+/// Says what was written.
 pub(crate) fn report(path: &Path, summary: &Summary, weights: u64) -> Result<(), Failure> {
     let share = 100.0 * summary.len as f64 / weights.max(1) as f64;
     let text = format!("{} bytes, {share:.3} % of {weights} bytes of weights", summary.len);
-    match is_standard(path) {
-        true => {
-            output::note(text);
-            Ok(())
-        }
-        false => output::line(format!("{}: {text}", path.display())),
-    }
+    streams::report(path, &text)
 }
 
 impl From<FileError> for Failure {

@@ -6,26 +6,31 @@
 mod deltas;
 mod engine;
 mod failure;
+mod form;
+mod help;
 mod interrupt;
 mod launcher;
+mod numbers;
 mod output;
+mod overwriting;
 mod progress;
 mod settings;
+mod streams;
 mod tensors;
 mod verbs;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{FromArgMatches, Parser, Subcommand};
 use gradwire::{Entry, registry};
 use gradwire_models::ModelEntry;
 use gradwire_models::data::{self, Known};
 
-/// Compressed exchange for distributed training: compare compressors on your data, and predict step
-/// times on your link.
+/// Compressed exchange for distributed training.
 ///
-/// Results go to standard output, progress and errors to standard error.
+/// Compares compressors on your data, and predicts step times on your link. Results go to standard
+/// output, progress and errors to standard error.
 #[derive(Debug, Parser)]
 #[command(name = "gradwire", version = gradwire_train::VERSION, max_term_width = 100, after_help = EXIT_CODES)]
 struct Arguments {
@@ -34,7 +39,8 @@ struct Arguments {
 }
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 success; 1 failure at run time; 2 bad usage or input; 130 stopped by Ctrl-C or SIGTERM.";
+Exit codes: 0 success; 1 failure at run time; 2 bad usage or input; 130 stopped
+by Ctrl-C or SIGTERM.";
 
 #[derive(Debug, Subcommand)]
 enum Verb {
@@ -53,6 +59,9 @@ enum Verb {
     Pack(verbs::pack::Pack),
     Unpack(verbs::unpack::Unpack),
     Data(verbs::data::Data),
+    Env(verbs::env::Env),
+    Completions(verbs::completions::Completions),
+    Man(verbs::man::Man),
 }
 
 /// What another crate adds to the program `gradwire`.
@@ -100,9 +109,7 @@ pub fn main_with(additions: &[Addition]) -> ExitCode {
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     settings::remember(&arguments);
-    // A negative number is a value, which a flag may refuse, not an unknown flag.
-    let command = Arguments::command().mut_subcommands(|verb| verb.allow_negative_numbers(true));
-    let parsed = command.try_get_matches_from(arguments);
+    let parsed = help::command::<Arguments>().try_get_matches_from(arguments);
     let verb = match parsed.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments.verb,
         Err(answer) => {
@@ -127,6 +134,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Verb::Pack(verb) => verb.run(),
         Verb::Unpack(verb) => verb.run(),
         Verb::Data(verb) => verb.run(),
+        Verb::Env(verb) => verb.run(),
+        Verb::Completions(verb) => verb.run(help::command::<Arguments>()),
+        Verb::Man(verb) => verb.run(help::command::<Arguments>()),
     };
     match result {
         Ok(()) => 0,

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use gradwire::files;
-use gradwire_advice::parse_link;
-use gradwire_exchange::Exchange;
+use gradwire_exchange::{Exchange, Link};
 use gradwire_testbed::TestbedError;
 use gradwire_testbed::experiment::{ExchangeChoice, Experiment};
 use gradwire_testbed::files::write_atomic;
@@ -16,6 +15,7 @@ use gradwire_train::CompressionSchedule;
 use gradwire_train::settings::{SETTINGS, Setting};
 
 use crate::failure::Failure;
+use crate::numbers::{number, whole};
 use crate::output;
 
 /// Missing settings come from the experiment file, or else from the defaults.
@@ -32,10 +32,10 @@ pub(crate) struct Settings {
     #[command(flatten)]
     given: Given,
     /// Passes over the training set, instead of steps
-    #[arg(long, value_name = "N", conflicts_with = "steps")]
+    #[arg(long, value_name = "N", conflicts_with = "steps", value_parser = number)]
     epochs: Option<f64>,
     /// Evaluations on the test set during a run [default: 10]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     evaluations: Option<u64>,
     /// Diagnose the first worker's gradients and residuals about fifty times per run; reports show
     /// charts of them, and warn if a residual grows without bound
@@ -210,15 +210,12 @@ pub(crate) struct Several {
     compressors: Option<Vec<CompressionSchedule>>,
     /// Seed of weights, data order and random draws; repeat it for the spread over seeds [default:
     /// 0]
-    #[arg(long = "seed", value_name = "S")]
+    #[arg(long = "seed", value_name = "S", value_parser = whole::<u64>)]
     seeds: Option<Vec<u64>>,
-    /// Model times for a link of this bandwidth, such as 100mbit or 1gbit (a number alone is
-    /// Mbit/s), instead of 10, 100, 1000 and 10000 Mbit/s; repeatable
-    #[arg(long = "link", value_name = "BANDWIDTH", value_parser = mbit)]
-    links_mbit: Option<Vec<f64>>,
-    /// Modelled latency of a message, in milliseconds [default: 0]
-    #[arg(long, value_name = "MS")]
-    latency_ms: Option<f64>,
+    /// Model times for this link, such as 100mbit, 1gbps or, with a latency, 100mbit/20ms (a number
+    /// alone is Mbit/s); repeat it for several [default: 10mbit, 100mbit, 1gbit and 10gbit]
+    #[arg(long = "link", value_name = "LINK")]
+    links: Option<Vec<Link>>,
 }
 
 impl Several {
@@ -226,8 +223,7 @@ impl Several {
     pub(crate) fn apply(&self, experiment: &mut Experiment) {
         set(&mut experiment.compressors, self.compressors.clone());
         set(&mut experiment.seeds, self.seeds.clone());
-        set(&mut experiment.links_mbit, self.links_mbit.clone());
-        set(&mut experiment.latency_ms, self.latency_ms);
+        set(&mut experiment.links, self.links.clone());
     }
 }
 
@@ -235,19 +231,6 @@ fn set<T>(setting: &mut T, given: Option<T>) {
     if let Some(value) = given {
         *setting = value;
     }
-}
-
-/// A number of Mbit/s, with or without a unit, as in `gradwire advise`.
-fn mbit(text: &str) -> Result<f64, String> {
-    if text.contains('/') {
-        return Err("give the latency separately, with --latency-ms".to_owned());
-    }
-    let link = parse_link(text).map(|link| link.bits_per_second / 1e6);
-    link.map_err(|_| {
-        format!(
-            "'{text}' is not a bandwidth; give a number in Mbit/s, or a number with a unit, as in 100mbit or 1.5gbit"
-        )
-    })
 }
 
 thread_local! {

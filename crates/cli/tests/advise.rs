@@ -47,8 +47,14 @@ fn what_does_not_fit_is_refused() {
         (&format!("advise 0/g.npy {rest} --backward-ms 101"), "not part of a step of 100 ms"),
         ("advise 0/g.npy --ranks 2 --step-ms 0 --link 1mbit", "--step-ms is the time"),
         ("advise 0/g.npy --ranks 2 --step-ms 9 --link fast", "'fast' is not a link"),
-        (&format!("advise 0/g.npy {rest} --optimizer sdg"), "give one of sgd, momentum"),
-        ("advise 0/g.npy --ranks 1 --step-ms 9 --link 1mbit", "1 is not in 2..=65536"),
+        (
+            &format!("advise 0/g.npy {rest} --optimizer adm"),
+            "unknown optimizer (did you mean 'adam'",
+        ),
+        (
+            "advise 0/g.npy --ranks 1 --step-ms 9 --link 1mbit",
+            "give a whole number from 2 to 65536",
+        ),
     ]);
 }
 
@@ -101,7 +107,10 @@ fn machines_that_cannot_be_are_refused() {
     let model = "--parameters 1e6 --step-ms 9";
     let refused = |rest: &str, says| (format!("advise {model} {rest}"), says);
     let all = [
-        refused("--nodes 0 --ranks-per-node 2 --between 1gbit", "0 is not in 1..=65536"),
+        refused(
+            "--nodes 0 --ranks-per-node 2 --between 1gbit",
+            "give a whole number from 1 to 65536",
+        ),
         refused("--nodes 2 --between 1gbit", "--ranks-per-node"),
         refused("--nodes 1 --ranks-per-node 1 --inside 1gbit", "a single rank exchanges nothing"),
         refused("--nodes 60000 --ranks-per-node 2 --between 1gbit", "more than 65536 ranks"),

@@ -3,8 +3,7 @@
 mod support;
 
 use std::fs;
-use std::io::Write;
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 use support::Bench;
@@ -37,22 +36,6 @@ fn folder(bench: &Bench, name: &str, last: u8) {
     bench.write(&format!("{name}/m.safetensors.index.json"), index.as_bytes());
 }
 
-/// Runs a command with bytes on its standard input.
-fn piped(bench: &Bench, line: &str, input: &[u8]) -> Output {
-    let mut command = bench.command(line);
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    // A command that refuses its input closes it early.
-    let _ = stdin.write_all(input);
-    drop(stdin);
-    child.wait_with_output().unwrap()
-}
-
 #[test]
 fn files_come_back_byte_for_byte() {
     let bench = Bench::new();
@@ -72,7 +55,7 @@ fn files_come_back_byte_for_byte() {
         same("own.safetensors", "v1.safetensors");
     }
     bench.ok("fold v0.safetensors 1.gwd 2.gwd -o both.gwd");
-    bench.ok("patch v0.safetensors both.gwd -o new.safetensors");
+    bench.ok("patch v0.safetensors both.gwd -o new.safetensors -f");
     same("new.safetensors", "v2.safetensors");
     bench.ok("pack v0.safetensors -o v0.gwd");
     bench.ok("unpack v0.gwd -o back.safetensors");
@@ -92,14 +75,14 @@ fn streams_go_through_pipes() {
     bench.ok("delta a.safetensors b.safetensors -o d.gwd");
     let delta = bench.run("delta a.safetensors b.safetensors -o -").stdout;
     assert_eq!(delta, bench.read("d.gwd"));
-    let output = piped(&bench, "patch a.safetensors - -o c.safetensors", &delta);
+    let output = bench.piped("patch a.safetensors - -o c.safetensors", &delta);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(bench.read("c.safetensors"), bench.read("b.safetensors"));
     let rows: Value =
-        serde_json::from_slice(&piped(&bench, "inspect - --json", &delta).stdout).unwrap();
+        serde_json::from_slice(&bench.piped("inspect - --json", &delta).stdout).unwrap();
     assert_eq!((&rows[0]["kind"], &rows[0]["bytes"]), (&"delta".into(), &delta.len().into()));
     for input in [&delta[..delta.len() - 1], b"no delta".as_slice(), b""] {
-        let output = piped(&bench, "patch a.safetensors - -o x.safetensors", input);
+        let output = bench.piped("patch a.safetensors - -o x.safetensors", input);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(2) && error.contains("standard input"), "{error}");
     }
@@ -179,6 +162,11 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
         ("unpack s.gwd -o folder", "a folder"),
         ("delta v0.safetensors v1.safetensors -o x --threads 0", "--threads"),
         ("inspect cut.gwd", "truncated"),
+        ("delta v0.safetensors v1.safetensors -o d.gwd", "'d.gwd' exists already"),
+        ("pack v0.safetensors -o d.gwd", "--force"),
+        ("fold v0.safetensors d.gwd -o s.gwd", "--force"),
+        ("unpack s.gwd -o v0.safetensors", "--force"),
+        ("patch v0.safetensors d.gwd -o v1.safetensors", "--force"),
     ]);
 }
 
@@ -208,7 +196,7 @@ fn a_patch_in_place_that_is_killed_is_completed_or_never_began() {
         let _ = child.kill();
         child.wait().unwrap();
         // Any command that opens the weights completes the patch.
-        bench.ok("delta w/own.safetensors v1.safetensors -o rest.gwd");
+        bench.ok("delta w/own.safetensors v1.safetensors -o rest.gwd --force");
         let found = bench.read("w/own.safetensors");
         assert!(found == old || found == new, "a mixture after {moment} µs");
         bench.ok("patch w/own.safetensors d.gwd --in-place");

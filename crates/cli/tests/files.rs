@@ -35,14 +35,14 @@ fn tensors_come_back_as_their_compressor_decodes_them() {
     assert_eq!(data(bench.read("back.npy")), data(bench.read("t.npy")));
     // 3LC with s = 1: M = 2, and only −2 and 1 (half of M rounds up in magnitude) survive. The
     // squares of the errors, ½, ¼, 1 and ⅛, are 1.328 of 5.328, whether 1 became 0 or 2.
-    let printed = bench.ok("compress t.npy t.gw --compressor 3lc");
+    let printed = bench.ok("compress t.npy t.gw --compressor 3lc --force");
     assert!(printed.contains("Relative error of the compressed values: 0.499"), "{printed}");
     assert!(!printed.contains("More than half"), "{printed}");
     // One of four equal values is kept: √¾.
     bench.floats("equal.npy", &[1.0; 4]);
     let printed = bench.ok("compress equal.npy equal.gw --compressor topk:ratio=0.25");
     assert!(printed.contains("values: 0.866") && printed.contains("More than half"), "{printed}");
-    bench.ok("decompress t.gw back.npy");
+    bench.ok("decompress t.gw back.npy -f");
     let decoded: Vec<f32> = data(bench.read("back.npy"))
         .chunks_exact(4)
         .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
@@ -68,8 +68,8 @@ fn the_largest_half_floats_stay_finite() {
     // 65504, the largest f16: bf16 rounds it to 65536, natural compression may double it.
     bench.npy("h.npy", "<f2", 64, &[0xff, 0x7b].repeat(64));
     for id in gradwire::registry::REGISTRY.iter().map(|entry| entry.id) {
-        bench.ok(&format!("compress h.npy h.gw --compressor {id}"));
-        bench.ok("decompress h.gw back.npy");
+        bench.ok(&format!("compress h.npy h.gw -f --compressor {id}"));
+        bench.ok("decompress h.gw back.npy -f");
         let back = bench.read("back.npy");
         for half in back[back.len() - 128..].chunks(2) {
             let bits = u16::from_le_bytes([half[0], half[1]]);
@@ -200,6 +200,75 @@ fn bomb(spec: &str, side: usize, message: &[u8]) -> Vec<u8> {
     frame.write(&mut bytes).unwrap();
     assert!(bytes.len() < 60);
     bytes
+}
+
+#[test]
+fn files_are_replaced_only_by_force() {
+    let bench = Bench::new();
+    bench.floats("t.npy", &[1.0, -2.0]);
+    bench.ok("compress t.npy t.gw --compressor none");
+    bench.write("back.npy", b"mine");
+    bench.write("run.json", b"mine");
+    bench.refuses(&[
+        ("compress t.npy t.gw --compressor onebit", "'t.gw' exists already"),
+        ("decompress t.gw back.npy", "replace it with --force (-f)"),
+        ("train --steps 1 --out run.json", "'run.json' exists already"),
+    ]);
+    assert_eq!(bench.read("back.npy"), b"mine");
+    bench.ok("decompress t.gw back.npy --force");
+    assert!(bench.read("back.npy").ends_with(&[0, 0, 128, 63, 0, 0, 0, 192]));
+}
+
+#[test]
+fn tensors_go_through_pipes() {
+    let bench = Bench::new();
+    bench.floats("t.npy", &[1.0, -2.0, 3.5]);
+    bench.ok("compress t.npy t.gw --compressor none");
+    let output = bench.piped("compress - - --compressor none --format npy", &bench.read("t.npy"));
+    // The name of the tensor was the file's.
+    let frames = output.stdout;
+    assert_eq!(frames.len(), bench.read("t.gw").len() + "tensor".len() - "t".len());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("1 tensor"));
+    let table = bench.piped("inspect - --csv", &frames).stdout;
+    let table = String::from_utf8(table).unwrap();
+    assert!(
+        table.lines().nth(1).unwrap().starts_with("tensor,[3],f32,none,0,0,0,3,12,"),
+        "{table}"
+    );
+    let back = bench.piped("decompress - - --format npy", &frames).stdout;
+    assert!(back.starts_with(b"\x93NUMPY") && back.ends_with(&[0, 0, 0, 192, 0, 0, 96, 64]));
+    let back = bench.piped("decompress - t.safetensors", &frames);
+    assert!(back.status.success() && bench.read("t.safetensors").ends_with(&[0, 0, 96, 64]));
+    for (line, says) in [
+        ("compress - t2.gw --compressor none", "--format npy"),
+        ("decompress - -", "--format npy"),
+        ("inspect -", "standard input, frame 1"),
+    ] {
+        let output = bench.piped(line, b"nothing");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && error.contains(says), "{line}: {error}");
+    }
+}
+
+#[test]
+fn doubles_are_compressed_as_floats() {
+    let bench = Bench::new();
+    let bytes =
+        |values: &[f64]| -> Vec<u8> { values.iter().flat_map(|x| x.to_le_bytes()).collect() };
+    bench.npy("d.npy", "<f8", 2, &bytes(&[1.5, -2.0]));
+    let output = bench.run("compress d.npy d.gw --compressor fp16");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Rounded to float32"));
+    bench.ok("decompress d.gw back.npy");
+    assert!(bench.read("back.npy").ends_with(&[0, 0, 192, 63, 0, 0, 0, 192]));
+    // Values beyond the range of float32, and lossless compressors, keep the bits.
+    bench.npy("large.npy", "<f8", 2, &bytes(&[1e300, 0.1]));
+    for (name, compressor) in [("large", "fp16"), ("d", "lossless"), ("d", "none")] {
+        bench.ok(&format!("compress {name}.npy kept.gw -f --compressor {compressor}"));
+        bench.ok("decompress kept.gw back.npy -f");
+        let back = bench.read("back.npy").split_off(128);
+        let whole = bench.read(&format!("{name}.npy"));
+        assert!(back.len() == 16 && whole.ends_with(&back), "{name} {compressor}");
+    }
 }
 
 #[test]

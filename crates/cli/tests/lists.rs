@@ -22,7 +22,19 @@ fn list_has_a_row_for_each_registered_compressor() {
     assert_eq!(s["parameters"][0]["key"], "s");
     let table = bench.ok("list");
     assert!(ids.iter().all(|id| table.contains(id)));
-    assert!(table.contains(" every=N: ") && table.contains(" --svrg N: "));
+    assert!(table.contains(" every=N ") && table.contains(" --svrg N "));
+    let narrow = |line: &str| {
+        let output = bench.command(line).env_remove("COLUMNS").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.lines().count() > 9, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    };
+    ["list", "list 3lc topk", "data", "env", "reproduce"].into_iter().for_each(narrow);
+    let markdown = bench.ok("list --markdown");
+    assert!(markdown.starts_with("| compressor | family | what it does |\n|---|---|---|\n"));
+    let csv = bench.ok("list --csv");
+    assert_eq!(csv.lines().count(), ids.len() + 1);
+    assert!(bench.refused("list --csv --json").contains("cannot be used with"));
 }
 
 #[test]
@@ -66,7 +78,7 @@ fn data_is_listed_and_checked() {
     assert!(
         listed.contains("digits") && listed.contains("mnist") && listed.contains("GRADWIRE_DATA")
     );
-    assert!(listed.contains("movielens-100k: u.data"), "{listed}");
+    assert!(listed.contains(" movielens-100k         u.data\n"), "{listed}");
     // These images are in MNIST's files, but they are not MNIST.
     let printed = bench.ok("data check images");
     assert!(printed.contains("96 training and 32 test images"), "{printed}");
@@ -95,9 +107,75 @@ fn data_is_listed_and_checked() {
 }
 
 #[test]
+fn bench_measures_tensors_of_the_user() {
+    let bench = Bench::new();
+    bench.floats("g.npy", &[0.5; 2000]);
+    let line = "bench --quick --input g.npy --compressor none --compressor efsignsgd";
+    let csv = bench.ok(&format!("{line} --csv"));
+    let mut rows = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let head = rows.next().unwrap();
+    let bits = head.iter().position(|name| *name == "bits_per_element").unwrap();
+    let found: Vec<_> =
+        rows.map(|row| (row[0], row[1], row[bits].parse::<f64>().unwrap())).collect();
+    assert_eq!((found.len(), found[0]), (2, ("none", "2000", 32.0)));
+    assert!((1.0..1.1).contains(&found[1].2), "{found:?}");
+    assert!(head.contains(&"compress_spread"));
+    let output = bench.command(line).env_remove("COLUMNS").output().unwrap();
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    bench.npy("ids.npy", "<i8", 1, &[0; 8]);
+    assert!(bench.refused("bench --input ids.npy").contains("type i64"));
+}
+
+#[test]
+fn shells_and_man_get_their_files() {
+    let bench = Bench::new();
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = bench.ok(&format!("completions {shell}"));
+        assert!(script.contains("save-every") && script.contains("unpack"), "{shell}");
+    }
+    assert!(bench.ok("man").contains(".TH gradwire 1"));
+    let page = bench.ok("man compare");
+    assert!(
+        page.contains(".TH gradwire\\-compare 1") || page.contains(".TH gradwire-compare 1"),
+        "{page}"
+    );
+    assert!(page.contains("baseline") && page.contains("Examples"), "{page}");
+    assert!(bench.refused("man comprae").contains("did you mean"));
+    bench.ok("man --out pages");
+    assert!(
+        bench.path("pages/gradwire.1").is_file() && bench.path("pages/gradwire-env.1").is_file()
+    );
+    if std::path::Path::new("/bin/bash").exists() {
+        bench.write("complete.bash", bench.ok("completions bash").as_bytes());
+        let checked = std::process::Command::new("bash")
+            .args(["-n"])
+            .arg(bench.path("complete.bash"))
+            .output();
+        assert!(checked.unwrap().status.success());
+    }
+}
+
+#[test]
+fn the_environment_is_described() {
+    let bench = Bench::new();
+    let found: Value = serde_json::from_str(&bench.ok("env --json")).unwrap();
+    assert_eq!(found["compressors"], gradwire::registry::REGISTRY.len());
+    for key in ["gradwire", "build", "system", "processor", "instructions"] {
+        assert!(!found[key].as_str().unwrap().is_empty(), "{key}");
+    }
+    let output = bench.command("env").env("GRADWIRE_SIMD", "sse2").output().unwrap();
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("GRADWIRE_SIMD=sse2") && table.contains("digits"), "{table}");
+}
+
+#[test]
 fn help_documents_the_exit_codes() {
     let bench = Bench::new();
     let help = bench.ok("--help");
+    assert!(help.contains("Train and compare:\n  compare "), "{help}");
+    assert!(bench.ok("compare --help").contains("Workers and their exchange:"));
+    assert!(bench.ok("bench -h").contains("Examples:\n"));
     let verbs = "compare train bench reproduce list compress decompress inspect data";
     for verb in verbs.split(' ') {
         assert!(help.contains(verb), "{verb}");

@@ -262,6 +262,12 @@ impl Codecs {
         stage.is_some_and(|stage| schedule.stage(stage).sends_changes())
     }
 
+    /// Whether the messages of a tensor are its gradients.
+    pub(crate) fn sends_gradients(&self, index: usize) -> bool {
+        let TensorState { schedule, stage, .. } = &self.tensors[index];
+        stage.is_some_and(|stage| schedule.stage(stage).sends_gradients())
+    }
+
     /// The element type of messages for a tensor; `None` unless its compressor is linear.
     pub(crate) fn linear(&self, tensor: &Tensor) -> Option<Dtype> {
         self.encoder.compressor_of(tensor.name()).linear()

@@ -49,6 +49,24 @@ pub(crate) fn narrow(values: &[f32], dtype: Dtype, bits: &mut Vec<u16>, out: &mu
     }
 }
 
+/// A NaN of a type of 16 bits.
+pub(crate) fn nan_of(dtype: Dtype) -> u16 {
+    match dtype {
+        Dtype::F16 => 0x7e00,
+        _ => 0x7fc0,
+    }
+}
+
+/// Whether all numbers of a type of 16 bits are finite.
+pub(crate) fn are_finite(halves: &[u16], dtype: Dtype) -> bool {
+    // All bits of the exponent are set in infinity and NaN.
+    let exponent = match dtype {
+        Dtype::F16 => 0x7c00,
+        _ => 0x7f80,
+    };
+    halves.iter().fold(true, |finite, half| finite & (half & exponent != exponent))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

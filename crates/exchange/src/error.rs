@@ -126,7 +126,7 @@ impl ExchangeError {
     }
 
     /// The rank to blame: the peer that the error names, or `own`.
-    pub(crate) fn culprit(&self, own: usize) -> usize {
+    pub fn culprit(&self, own: usize) -> usize {
         match self {
             ExchangeError::PeerLost { peer, .. }
             | ExchangeError::Deadline { peer, .. }

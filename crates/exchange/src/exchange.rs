@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use gradwire::suggestion;
+
 /// How the ranks of a run exchange their tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exchange {
@@ -102,11 +104,16 @@ const SERVER: Exchange = Exchange::ParameterServer {
     synchronization: Synchronization::Synchronous,
 };
 
+/// The names of the exchanges for replicas.
+fn names() -> impl Iterator<Item = &'static str> {
+    DEFAULTS.iter().filter(|(_, exchange)| !exchange.facts().is_sharded).map(|(name, _)| *name)
+}
+
 /// Why a text is not the name of an exchange.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseExchangeError {
     /// No exchange has this name.
-    #[error("unknown exchange '{0}'; known ones: {KNOWN}")]
+    #[error("unknown exchange '{0}'{near}; known ones: {KNOWN}", near = suggestion(.0, names()))]
     Unknown(String),
     /// A parameter that the exchange does not have, or a value that is out of range.
     #[error(
@@ -337,6 +344,8 @@ mod tests {
     fn what_is_unknown_is_named_with_what_is_known() {
         let error = "ring".parse::<Exchange>().unwrap_err().to_string();
         assert!(error.contains("'ring'") && error.contains("scatter-reduce"), "{error}");
+        let error = "allreduce".parse::<Exchange>().unwrap_err().to_string();
+        assert!(error.contains("'allreduce' (did you mean 'all-reduce'"), "{error}");
         for text in [
             "server:servers=0",
             "server:copies=2",

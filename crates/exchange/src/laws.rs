@@ -12,7 +12,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{ExchangeError, HEADER_BYTES, Operation, Phase, Transport};
+use crate::{
+    Arrival, ExchangeError, HEADER_BYTES, Incoming, Operation, Outgoing, Phase, Transport,
+};
 
 /// A law: runs as every rank at the same time, and panics if the transport breaks it.
 pub type Law = fn(&mut dyn Transport);
@@ -24,6 +26,7 @@ pub const LAWS: &[(&str, Law)] = &[
     ("messages of any length arrive whole, in order, while many are on their way", arrive_in_order),
     ("messages of other ranks stay in the queue", others_stay_in_the_queue),
     ("broadcasts, gathers and barriers include every rank", include_every_rank),
+    ("all-to-all messages arrive whole, in pieces of whole words", all_to_all_arrives),
     ("every byte is counted", bytes_are_counted),
 ];
 
@@ -179,6 +182,36 @@ fn include_every_rank(transport: &mut dyn Transport) {
             assert!(message == payload(root, 0, 70_001), "the broadcast of rank {root}");
         }
         transport.barrier().unwrap();
+    }
+}
+
+fn all_to_all_arrives(transport: &mut dyn Transport) {
+    let (rank, size) = (transport.rank(), transport.size());
+    for (step, length) in (0..).zip(LENGTHS.into_iter().chain([3_000_001])) {
+        let own: Vec<_> = (0..size).map(|to| payload(rank, to, length + to)).collect();
+        for same in [false, true] {
+            let each = |to: usize| own[to].as_slice();
+            let outgoing = if same { Outgoing::Same(&own[0]) } else { Outgoing::Each(&each) };
+            let expected = |from| {
+                if same { payload(from, 0, length) } else { payload(from, rank, length + rank) }
+            };
+            let mut arrived = vec![Vec::new(); size];
+            let mut take = |Arrival { from, at, bytes }: Arrival<'_>| {
+                assert!(at == arrived[from].len() && at % 4 == 0, "byte {at} from rank {from}");
+                assert!(arrived[from + 1..].iter().all(Vec::is_empty), "ranks are in order");
+                arrived[from].extend_from_slice(bytes);
+            };
+            let incoming = Incoming {
+                lengths: &|_| if same { length } else { length + rank },
+                take: &mut take,
+                memory: &mut Vec::new(),
+            };
+            transport.all_to_all(report(step), outgoing, incoming).unwrap();
+            for from in others(transport) {
+                assert!(arrived[from] == expected(from), "{length} bytes from rank {from}");
+            }
+            assert!(arrived[rank].is_empty());
+        }
     }
 }
 

@@ -176,4 +176,7 @@ pub use rule::{Rule, RuleError};
 pub use schedule::{CompressionSchedule, RunDescription, Schedule, ScheduleError};
 pub use server::{Server, ServerReport, ServerWorker, assign};
 pub use state::{check_arrays, reshard, saved_as};
-pub use transport::{Endpoint, HEADER_BYTES, Header, Operation, Phase, Transport, in_process};
+pub use transport::{
+    Arrival, Endpoint, HEADER_BYTES, Header, Incoming, Operation, Outgoing, Phase, Transport,
+    in_process,
+};

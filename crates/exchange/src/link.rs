@@ -4,9 +4,11 @@
 //! never the bottleneck. A phase takes as long as the busiest direction of the busiest link, and a
 //! phase that waits for the result of another adds one latency.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
-use crate::Exchange;
+use crate::{Exchange, ExchangeError};
 
 /// A full-duplex link between one rank and the network.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -101,6 +103,87 @@ impl Link {
     }
 }
 
+/// Prefixes of units of bandwidth, the largest first.
+const PREFIXES: [(&str, f64); 3] = [("g", 1e9), ("m", 1e6), ("k", 1e3)];
+
+/// The possible bandwidths: from a bit a second to a petabit.
+const BANDWIDTHS: std::ops::RangeInclusive<f64> = 1.0..=1e15;
+
+/// The longest latency in seconds: twelve days.
+const LONGEST_LATENCY: f64 = 1e6;
+
+/// Prints the text that parses to the same link: `100mbit`, or `100mbit/20ms` with a latency.
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reached = PREFIXES.iter().find(|(_, size)| self.bits_per_second >= *size);
+        let (prefix, size) = reached.copied().unwrap_or(("k", 1e3));
+        write!(f, "{}{prefix}bit", self.bits_per_second / size)?;
+        match self.latency.as_nanos() as f64 {
+            0.0 => Ok(()),
+            nanos @ 1e9.. => write!(f, "/{}s", nanos / 1e9),
+            nanos @ 1e6.. => write!(f, "/{}ms", nanos / 1e6),
+            nanos => write!(f, "/{}us", nanos / 1e3),
+        }
+    }
+}
+
+/// Reads a bandwidth and perhaps a latency: `100mbit`, `1.5gbit/20ms`. The units `gbit`, `gbit/s`,
+/// `gbps` and `Gb/s` are the same; a bandwidth without a unit is in Mbit/s.
+impl FromStr for Link {
+    type Err = ExchangeError;
+
+    fn from_str(text: &str) -> Result<Self, ExchangeError> {
+        let mut parts: Vec<&str> = text.split('/').map(str::trim).collect();
+        // The second of `1gbit/s`.
+        if parts.len() > 1 && parts[1].eq_ignore_ascii_case("s") {
+            parts.remove(1);
+        }
+        let (bandwidth, latency) = match parts[..] {
+            [bandwidth] => (bandwidth, Some(0.0)),
+            [bandwidth, latency] => (bandwidth, seconds(latency)),
+            _ => ("", None),
+        };
+        if bandwidth.ends_with('B') || bandwidth.to_lowercase().ends_with("byte") {
+            return Err(ExchangeError::config(format!(
+                "'{text}' has bytes; links have bits per second, as in 100mbit: eight times the bytes"
+            )));
+        }
+        match (bits_per_second(bandwidth), latency) {
+            (Some(bits_per_second), Some(latency)) => {
+                Ok(Self { bits_per_second, latency: Duration::from_secs_f64(latency) })
+            }
+            _ => Err(ExchangeError::config(format!(
+                "'{text}' is not a link; give a bandwidth in kbit, mbit or gbit (or kbps, mbps, gbps), \
+                 optionally with a latency, as in 100mbit/20ms"
+            ))),
+        }
+    }
+}
+
+/// The number before a unit, at least 0.
+fn before(text: &str, unit: &str) -> Option<f64> {
+    let value = text.strip_suffix(unit)?.trim().parse::<f64>().ok()?;
+    (value.is_finite() && value >= 0.0).then_some(value)
+}
+
+fn bits_per_second(text: &str) -> Option<f64> {
+    let text = text.to_lowercase();
+    // Without `bit`, `b` or `bps`, so that the prefix is at the end.
+    let short = ["bit", "bps", "b"].iter().find_map(|unit| text.strip_suffix(unit));
+    let value = match short {
+        Some(rest) => PREFIXES.iter().find_map(|(prefix, size)| Some(before(rest, prefix)? * size)),
+        None => before(&text, "").map(|mbit| mbit * 1e6),
+    };
+    value.filter(|value| BANDWIDTHS.contains(value))
+}
+
+fn seconds(text: &str) -> Option<f64> {
+    let units = [("ms", 1e-3), ("us", 1e-6), ("µs", 1e-6), ("s", 1.0)];
+    let text = text.to_lowercase();
+    let value = units.iter().find_map(|(unit, size)| Some(before(&text, unit)? * size));
+    value.filter(|value| *value <= LONGEST_LATENCY)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,6 +195,57 @@ mod tests {
     #[test]
     fn a_megabyte_occupies_a_ten_megabit_link_for_800_ms() {
         assert_eq!(Link::mbit(10.0).occupancy(1_000_000), Duration::from_millis(800));
+    }
+
+    #[test]
+    fn links_are_read() {
+        let read = |text: &str| text.parse::<Link>();
+        let link = read("1.5gbit/20ms").unwrap();
+        assert_eq!((link.bits_per_second, link.latency), (1.5e9, Duration::from_millis(20)));
+        for text in [" 100 Mbit", "100", "100mbps", "100Mb/s", "0.1gbit/s", "100 mbit/s"] {
+            assert_eq!(read(text).unwrap(), Link::mbit(100.0), "{text}");
+        }
+        let latency = |text: &str| read(text).unwrap().latency;
+        assert_eq!(latency("1gbps/250us"), Duration::from_micros(250));
+        assert_eq!(latency("1Gb/s/2 ms"), Duration::from_millis(2));
+        for wrong in [
+            "",
+            "fast",
+            "0",
+            "-1",
+            "-1mbit",
+            "nanmbit",
+            "0mbit",
+            "1gbit/",
+            "1gbit/x",
+            "1gbit/1ms/1ms",
+            "/",
+            "bit",
+        ] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+        // Finite numbers, but too many bits per second or too long.
+        for wrong in ["1e300gbit", "1e305mbit", "1e303", "1e10", "1gbit/1e9s"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+        let error = read("1GB/s").unwrap_err().to_string();
+        assert!(error.contains("bits per second"), "{error}");
+    }
+
+    #[test]
+    fn links_go_through_text_and_back() {
+        for (text, shown) in [
+            ("100", "100mbit"),
+            ("1000", "1gbit"),
+            ("25gbps/3us", "25gbit/3us"),
+            ("0.001/1.5s", "1kbit/1.5s"),
+            ("0.0005", "0.5kbit"),
+            ("12.5mbit/20ms", "12.5mbit/20ms"),
+        ] {
+            let link: Link = text.parse().unwrap();
+            assert_eq!(link.to_string(), shown);
+            assert_eq!(shown.parse::<Link>().unwrap(), link);
+        }
     }
 
     #[test]

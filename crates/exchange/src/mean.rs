@@ -6,6 +6,7 @@
 //! do not overflow. The owner, too, continues with the rounded bytes.
 
 mod arithmetic;
+mod in_place;
 mod packing;
 mod segment;
 
@@ -14,6 +15,7 @@ use std::ops::Range;
 use gradwire::{Dtype, Error, ReduceOp};
 
 use self::arithmetic::Arithmetic;
+pub(crate) use self::in_place::{ARE_MESSAGES, InPlace};
 use self::packing::{Packing, Way};
 use self::segment::{Segment, cut, within};
 use crate::report::{timed, worked};

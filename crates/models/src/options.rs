@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Display};
 
+use gradwire::suggestion;
+
 /// Why a string of options does not parse.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
@@ -25,7 +27,7 @@ pub enum OptionsError {
         key: String,
     },
     /// A key that does not exist.
-    #[error("'{id}' has no setting '{key}'; it has: {known}")]
+    #[error("'{id}' has no setting '{key}'{}; it has: {known}", suggestion(.key, known.split(", ")))]
     UnknownKey {
         /// The name of the model or the optimizer.
         id: String,
@@ -46,6 +48,16 @@ pub enum OptionsError {
         /// The allowed values.
         expected: &'static str,
     },
+}
+
+impl OptionsError {
+    /// The error for a name that is not the start of one of these forms, such as
+    /// `classes[:per=2]`.
+    pub(crate) fn unknown(what: &str, name: &str, forms: &[&str]) -> Self {
+        let names = forms.iter().map(|form| form.split('[').next().unwrap_or(form));
+        let (near, known) = (suggestion(name, names), forms.join(", "));
+        Self::Unknown(format!("unknown {what} '{name}'{near}; known ones: {known}"))
+    }
 }
 
 /// The parsed settings of a string. Take each once, by its key.

@@ -41,6 +41,9 @@ pub enum Split {
     },
 }
 
+const FORMS: [&str; 4] =
+    ["shared", "shards[:sizes=4+2+1+1]", "classes[:per=2]", "dirichlet[:alpha=0.5]"];
+
 const PER: usize = 2;
 const ALPHA: f64 = 0.5;
 
@@ -190,10 +193,7 @@ impl FromStr for Split {
                 })?,
             },
             unknown => {
-                return Err(OptionsError::Unknown(format!(
-                    "unknown split '{unknown}'; known ones: shared, shards[:sizes=4+2+1+1], \
-                     classes[:per=2], dirichlet[:alpha=0.5]"
-                )));
+                return Err(OptionsError::unknown("split", unknown, &FORMS));
             }
         };
         options.finish()?;

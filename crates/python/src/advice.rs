@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use gradwire::Tensor;
 use gradwire_advice::{
     Candidate, Cluster, MeasuredStep, Messages, OptimizerFamily, Progress, Recording, Situation,
-    advise, parse_link,
+    advise,
 };
-use gradwire_exchange::{Exchange, ExchangeError, ParseExchangeError, Rule, RuleError};
+use gradwire_exchange::{Exchange, ExchangeError, Link, ParseExchangeError, Rule, RuleError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -65,7 +65,7 @@ pub(crate) fn advice(
         staging: number("staging")?,
     };
     let optimizer = OptimizerFamily::of_name(optimizer);
-    let links = links.iter().map(|link| parse_link(link)).collect::<Result<Vec<_>, _>>();
+    let links = links.iter().map(|link| link.parse::<Link>()).collect::<Result<Vec<_>, _>>();
     let links = links.map_err(Failure::from)?;
     let candidates = match candidates {
         Some(asked) => asked.iter().map(candidate).collect::<Result<Vec<_>, _>>()?,
@@ -126,7 +126,7 @@ fn measured_step(
     (spec, ranks, link, step_seconds, bytes_up): Measured,
 ) -> Result<MeasuredStep, Failure> {
     let candidate = candidate(&(spec, "auto".to_owned(), Vec::new()))?;
-    Ok(MeasuredStep { candidate, ranks, link: parse_link(&link)?, step_seconds, bytes_up })
+    Ok(MeasuredStep { candidate, ranks, link: link.parse()?, step_seconds, bytes_up })
 }
 
 fn candidate((spec, exchange, rules): &Asked) -> Result<Candidate, Failure> {

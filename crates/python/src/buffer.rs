@@ -59,6 +59,11 @@ impl Buffer {
         self.elements
     }
 
+    /// Whether this is a part of another tensor, from its element `start` on.
+    pub(crate) fn is_at(&self, whole: &Self, start: usize) -> bool {
+        self.address == whole.address + start * whole.dtype.size()
+    }
+
     /// The element type.
     pub(crate) fn dtype(&self) -> Dtype {
         self.dtype
@@ -76,6 +81,11 @@ impl Buffer {
     /// The values in place; `None` unless they are `f32`.
     pub(crate) fn as_f32(&mut self) -> Option<&mut [f32]> {
         (self.dtype == Dtype::F32).then(|| self.slice_mut())
+    }
+
+    /// The patterns of the values in place; `None` for `f32`.
+    pub(crate) fn as_halves(&mut self) -> Option<&mut [u16]> {
+        (self.dtype != Dtype::F32).then(|| self.slice_mut())
     }
 
     /// Replaces `wide` by the values as `f32`.

@@ -7,12 +7,18 @@
 //! so it posts a buffer for the next part before it waits for one. The buffer for a first part is
 //! posted before this rank sends to the same peer. If the first byte of a header is 0, the message
 //! is the notice that a rank has aborted.
+//!
+//! The channel copies a message that it sends, because the message leaves later. In
+//! [`all_to_all`](Transport::all_to_all) it copies only the first part, and waits until the others
+//! have left.
 
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use gradwire_exchange::patience::GRACE;
 use gradwire_exchange::{
-    Endpoint, ExchangeError, HEADER_BYTES, Header, Operation, Phase, Result, Transport,
+    Arrival, Endpoint, ExchangeError, HEADER_BYTES, Header, Incoming, Operation, Outgoing, Phase,
+    Result, Transport,
 };
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -21,6 +27,9 @@ use crate::buffer::Bytes;
 
 /// The most bytes of a message, header included, that travel in one send.
 const PART: usize = 1 << 20;
+
+/// The most bytes of a payload in the first part.
+const FIRST: usize = PART - HEADER_BYTES;
 
 /// One rank's end of the process group.
 pub(crate) struct Channel {
@@ -96,11 +105,20 @@ impl Channel {
         Ok(Bytes::new(self.call(from, during, receive)?, len))
     }
 
-    /// Writes header and payload to a free buffer, and sends it to some ranks.
-    fn post(&mut self, to: &[usize], operation: Operation<'_>, payload: &[u8]) -> Result<()> {
+    /// Writes header and payload to a free buffer, and sends it to some ranks. What follows the
+    /// first part of a payload that is `lent` is sent from its place.
+    fn post(
+        &mut self,
+        to: &[usize],
+        operation: Operation<'_>,
+        payload: &[u8],
+        lent: bool,
+    ) -> Result<()> {
         let Some(&first) = to.first() else { return Ok(()) };
         let header = self.endpoint.header(first, operation, payload.len(), u32::MAX as usize)?;
-        let len = HEADER_BYTES + payload.len();
+        let copied = if lent { payload.len().min(FIRST) } else { payload.len() };
+        let (copied, rest) = payload.split_at(copied);
+        let len = HEADER_BYTES + copied.len();
         let seconds = self.endpoint.deadline.as_secs_f64();
         for &peer in to {
             self.call(peer, operation, |channel| {
@@ -113,12 +131,89 @@ impl Channel {
         let mut bytes = Bytes::new(address, len);
         let (head, tail) = bytes.get_mut().split_at_mut(HEADER_BYTES);
         head.copy_from_slice(&header.to_bytes());
-        tail.copy_from_slice(payload);
+        tail.copy_from_slice(copied);
+        if !rest.is_empty() {
+            self.call(first, operation, |channel| {
+                channel.call_method1("lend", (rest.as_ptr().addr(), rest.len())).map(drop)
+            })?;
+        }
         for &peer in to {
             self.call(peer, operation, |channel| channel.call_method1("send", (peer,)).map(drop))?;
             self.endpoint.count_sent(payload.len());
         }
         Ok(())
+    }
+
+    /// Receives a message, and calls `take` with its header and its bytes, part by part.
+    fn receive_message(
+        &mut self,
+        peer: usize,
+        during: Operation<'_>,
+        until: Instant,
+        take: &mut dyn FnMut(Header, &[u8]) -> Result<()>,
+    ) -> Result<Header> {
+        let first = self.receive(peer, PART, false, until, during)?;
+        let (head, rest) = first.get().split_at(HEADER_BYTES);
+        let head: [u8; HEADER_BYTES] = head.try_into().expect("it was cut to this length");
+        if head[0] == 0 {
+            let culprit = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+            return Err(ExchangeError::lost(culprit, during));
+        }
+        let header = Header::from_bytes(head)
+            .ok_or_else(|| ExchangeError::protocol(peer, during, format!("the header {head:?}")))?;
+        let length = header.length as usize;
+        self.endpoint.count_received(length);
+        let rest = &rest[..length.min(rest.len())];
+        take(header, rest)?;
+        let mut left = length - rest.len();
+        while left > 0 {
+            // A part that arrives shows that the peer is there, however slow the link.
+            let until = until.max(Instant::now() + self.endpoint.deadline);
+            let part = self.receive(peer, PART.min(left), left > PART, until, during)?;
+            take(header, part.get())?;
+            left -= part.get().len();
+        }
+        Ok(header)
+    }
+
+    /// [`Transport::all_to_all`], without the care for messages that are still being sent.
+    fn exchange(
+        &mut self,
+        operation: Operation<'_>,
+        outgoing: Outgoing<'_>,
+        incoming: Incoming<'_>,
+    ) -> Result<()> {
+        let others: Vec<_> = self.endpoint.others().collect();
+        match outgoing {
+            Outgoing::Same(message) => self.post(&others, operation, message, true)?,
+            Outgoing::Each(message) => {
+                others.iter().try_for_each(|&to| self.post(&[to], operation, message(to), true))?
+            }
+        }
+        let endpoint = self.endpoint;
+        for from in (0..endpoint.size).filter(|&from| from != endpoint.rank) {
+            let (until, mut at) = (Instant::now() + endpoint.deadline, 0);
+            self.receive_message(from, operation, until, &mut |header, bytes| {
+                endpoint.check(from, header, operation)?;
+                incoming.check(from, header.length as usize, operation)?;
+                (incoming.take)(Arrival { from, at, bytes });
+                at += bytes.len();
+                Ok(())
+            })?;
+        }
+        let lends = |&to: &usize| outgoing.to(to).len() > FIRST;
+        others
+            .iter()
+            .copied()
+            .filter(lends)
+            .try_for_each(|to| self.flush_to(to, operation, endpoint.deadline))
+    }
+
+    /// Waits until all messages to a rank have left.
+    fn flush_to(&self, peer: usize, operation: Operation<'_>, within: Duration) -> Result<()> {
+        self.call(peer, operation, |channel| {
+            channel.call_method1("flush", (peer, within.as_secs_f64())).map(drop)
+        })
     }
 }
 
@@ -128,12 +223,12 @@ impl Transport for Channel {
     }
 
     fn send(&mut self, to: usize, operation: Operation<'_>, payload: &[u8]) -> Result<()> {
-        self.post(&[to], operation, payload)
+        self.post(&[to], operation, payload, false)
     }
 
     fn send_to_others(&mut self, operation: Operation<'_>, payload: &[u8]) -> Result<()> {
         let others: Vec<_> = self.endpoint.others().collect();
-        self.post(&others, operation, payload)
+        self.post(&others, operation, payload, false)
     }
 
     fn recv_any(
@@ -150,44 +245,44 @@ impl Transport for Channel {
                 from.len()
             )));
         };
-        let first = self.receive(peer, PART, false, until, during)?;
-        let (head, rest) = first.get().split_at(HEADER_BYTES);
-        let head: [u8; HEADER_BYTES] = head.try_into().expect("it was cut to this length");
-        if head[0] == 0 {
-            let culprit = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
-            return Err(ExchangeError::lost(culprit, during));
-        }
-        let header = Header::from_bytes(head)
-            .ok_or_else(|| ExchangeError::protocol(peer, during, format!("the header {head:?}")))?;
-        let length = header.length as usize;
-        self.endpoint.count_received(length);
         into.clear();
-        // Exactly this length: growth by doubling would waste memory on a large message.
-        into.try_reserve_exact(length).map_err(|_| {
-            let what = format!("a message of {length} bytes, for which memory is missing");
-            ExchangeError::protocol(peer, during, what)
+        let header = self.receive_message(peer, during, until, &mut |header, bytes| {
+            // Exactly this length: growth by doubling would waste memory on a large message.
+            let left = header.length as usize - into.len();
+            into.try_reserve_exact(left).map_err(|_| {
+                let what = format!("a message of {left} bytes, for which memory is missing");
+                ExchangeError::protocol(peer, during, what)
+            })?;
+            into.extend_from_slice(bytes);
+            Ok(())
         })?;
-        into.extend_from_slice(&rest[..length.min(rest.len())]);
-        while into.len() < length {
-            // A part that arrives shows that the peer is there, however slow the link.
-            let until = until.max(Instant::now() + self.endpoint.deadline);
-            let left = length - into.len();
-            let part = self.receive(peer, PART.min(left), left > PART, until, during)?;
-            into.extend_from_slice(part.get());
-        }
         Ok((peer, header))
+    }
+
+    /// After an error, tells the other ranks, and waits a moment: either all bytes leave, or all
+    /// connections are closed.
+    fn all_to_all(
+        &mut self,
+        operation: Operation<'_>,
+        outgoing: Outgoing<'_>,
+        incoming: Incoming<'_>,
+    ) -> Result<()> {
+        let exchanged = self.exchange(operation, outgoing, incoming);
+        if let Err(error) = &exchanged {
+            self.abort(error.culprit(self.endpoint.rank));
+            for peer in self.endpoint.others() {
+                // The first error counts.
+                let _ = self.flush_to(peer, operation, GRACE);
+            }
+        }
+        exchanged
     }
 
     /// A message leaves when its receiver asks for it. If the process group ends before, the
     /// message is lost.
     fn flush(&mut self) -> Result<()> {
-        let operation = Operation::whole(Phase::Barrier, 0);
-        let seconds = self.endpoint.deadline.as_secs_f64();
-        self.endpoint.others().try_for_each(|peer| {
-            self.call(peer, operation, |channel| {
-                channel.call_method1("flush", (peer, seconds)).map(drop)
-            })
-        })
+        let (operation, deadline) = (Operation::whole(Phase::Barrier, 0), self.endpoint.deadline);
+        self.endpoint.others().try_for_each(|peer| self.flush_to(peer, operation, deadline))
     }
 
     /// Sends the notice to all ranks that have not left. A rank that waits for this one gets it at

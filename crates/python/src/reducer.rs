@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use self::background::{Background, ask};
-use self::job::Job;
+use self::job::{Job, Output};
 use self::plan::{Plan, fewest_bytes, plan};
 use crate::buffer::{Buffer, dtype};
 use crate::channel::Channel;
@@ -204,8 +204,9 @@ impl ReducerHandle {
     ///
     /// Divides the values by `scale` first, and multiplies their mean by it; values of 16 bits that
     /// `none` sends keep it. `ready()` may return the scale, instead of `scale`;
-    /// NaN says that the step is not finite. Multiplies the means by `factor`.
-    #[pyo3(signature = (tensor_group, step, tensor, done = None, *, scale = 1.0, ready = None, factor = 1.0))]
+    /// NaN says that the step is not finite. Multiplies the means by `factor`. Writes those from an
+    /// element on to another tensor, if `output` has both; values outside of it stay as they were.
+    #[pyo3(signature = (tensor_group, step, tensor, done = None, *, scale = 1.0, ready = None, factor = 1.0, output = None))]
     #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
     fn average(
         &self,
@@ -216,12 +217,14 @@ impl ReducerHandle {
         scale: f32,
         ready: Option<Py<PyAny>>,
         factor: f32,
+        output: Option<(usize, Buffer)>,
     ) -> PyResult<()> {
         let names = self.names_of(tensor_group)?;
+        let output = output.map(|(start, part)| Output::new(&tensor, start, part)).transpose()?;
         self.background.average(step, tensor.len(), done, move |reducer| {
             // Without values, this rank cannot send the message that the others wait for.
             let given = ask(ready).inspect_err(|_| reducer.abort())?;
-            Job { names, step, tensor, scale: given.unwrap_or(scale), factor }.run(reducer)
+            Job { names, step, tensor, scale: given.unwrap_or(scale), factor, output }.run(reducer)
         })
     }
 

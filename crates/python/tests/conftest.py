@@ -9,10 +9,12 @@ os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else
 # Kernels for GPUs run on the CPU. Must be set before they are imported.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
-import torch  # noqa: E402
+# Some tests run without PyTorch, too.
+if importlib.util.find_spec("torch"):
+    import torch
 
-# The first optimizer imports much of torch: here once, not in every rank of every test.
-torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0).step()
+    # The first optimizer imports much of torch: here once, not in every rank of every test.
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0).step()
 
 if os.environ["TRITON_INTERPRET"] != "0" and importlib.util.find_spec("triton"):
     import interpreter

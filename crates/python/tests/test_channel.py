@@ -2,6 +2,8 @@
 
 import weakref
 
+import torch
+
 from gradwire.torch._channel import Channel
 
 
@@ -9,7 +11,7 @@ class Group:
     """A process group of two ranks that notes what is posted."""
 
     def __init__(self):
-        self.posted = []
+        self.posted, self.tensors = [], []
 
     def rank(self):
         return 0
@@ -25,6 +27,7 @@ class Group:
 
     def _note(self, what, tensor):
         self.posted.append((what, tensor.numel()))
+        self.tensors.append(tensor)
         return Work(self)
 
 
@@ -69,6 +72,22 @@ def test_while_a_part_is_read_the_next_ones_have_other_memory():
     addresses = [channel.receive(1, more, 2.0) for more in (False, True, True, False)]
     assert [what for what, _ in group.posted] == ["receive", "wait", "receive", "receive", "wait", "receive", "wait", "wait"]
     assert addresses[1] != addresses[2] != addresses[3]
+
+
+def test_lent_bytes_are_sent_from_their_place():
+    group = Group()
+    channel = channel_of(group)
+    memory = torch.arange(20, dtype=torch.uint8)
+    channel.prepare([1], 1, 5.0)
+    channel.outgoing([1], 8)
+    channel.lend(memory.data_ptr(), 20)
+    channel.send(1)
+    assert group.posted == [("send", 8), ("send", 8), ("send", 8), ("send", 4)]
+    assert [part.data_ptr() - memory.data_ptr() for part in group.tensors[1:]] == [0, 8, 16]
+    assert [part.tolist() for part in group.tensors[1:]] == [list(range(8)), list(range(8, 16)), list(range(16, 20))]
+    group.posted.clear()
+    channel.flush(1, 3.0)
+    assert group.posted == [("wait", 3.0)] * 4
 
 
 def test_a_closed_channel_lets_its_groups_go():

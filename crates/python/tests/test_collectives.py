@@ -69,6 +69,11 @@ def tokens(rank, size):
     received = gradwire.torch.all_to_all_single(torch.empty(sum(receive), 16), rows, receive, send)
     (received**2).sum().backward()
     equal = gradwire.torch.all_to_all_single(torch.empty(8, 16), rows.detach())
+    work = gradwire.torch.all_to_all_single(torch.zeros(8, 16), rows.detach(), async_op=True)
+    assert not work.is_completed() and work.wait() and work.is_completed()
+    assert torch.equal(work.result()[0], equal)
+    with pytest.raises(gradwire.ConfigError, match="no backward pass"):
+        gradwire.torch.all_to_all_single(torch.zeros(8, 16), rows, async_op=True)
     bad = torch.full((2, 4), torch.nan if rank == 1 else 0.0)
     with pytest.raises(gradwire.NonFiniteError, match="rank 1|NaN"):
         gradwire.torch.all_to_all_single(torch.empty(2, 4), bad)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
+
 import gradwire
 from world import PATIENCE
 
@@ -22,6 +24,12 @@ def test_the_module_and_the_command_are_the_same_program():
     number, _, commit = version.stdout.partition("+")
     assert number.strip() == f"gradwire {gradwire.__version__}"
     assert re.fullmatch(r"([0-9a-f]{10,}(\.modified)?\n)?", commit), commit
+
+
+def test_the_environment_has_the_versions_of_packages():
+    shown = subprocess.run([*MODULE, "env"], capture_output=True, text=True, check=True).stdout
+    assert "GRADWIRE" in shown or "variables" in shown
+    assert f"torch {torch.__version__}" in shown and f"Python {sys.version.split()[0]}" in shown
 
 
 def test_wrong_usage_is_an_error_on_standard_error():

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import gradwire.torch
+from gradwire.torch import run
 from models import Net, build, data, flat, train
 from world import ranks
 
@@ -77,3 +78,18 @@ def on_another_default_device(rank, size):
 def test_host_memory_does_not_follow_the_default_device():
     one, two = ranks(2, on_another_default_device)
     assert (one == two).all()
+
+
+def started(rank, size):
+    """Trains a compiled model as ``gradwire.torch.run`` starts it."""
+    with run._replacing({"compressor": "3lc"}) as replacement:
+        torch.manual_seed(0)
+        model = torch.compile(nn.parallel.DistributedDataParallel(Net()), backend="aot_eager")
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(3))
+    return replacement._handle.step, replacement._handle.stats()["message_bytes"]
+
+
+def test_a_script_with_a_compiled_model_is_started_compressed():
+    import_compiler()
+    for step, sent in ranks(2, started):
+        assert step == 3 and sent < 4000

@@ -11,6 +11,12 @@ import pytest
 import gradwire
 import gradwire.delta as delta
 
+try:
+    import torch
+except ImportError:
+    torch = None
+needs_torch = pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
+
 DTYPES = ["uint8", "int8", "bool", "uint16", "int16", "float16", "uint32", "int32", "float32", "uint64", "int64", "float64"]
 
 
@@ -346,13 +352,11 @@ def test_it_needs_no_torch():
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
 
 
-torch = pytest.importorskip("torch")
-
-
 def torch_bits(tensor):
     return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
+@needs_torch
 def test_torch_tensors_of_every_type():
     torch.manual_seed(0)
     names = ["bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "int8", "int64"]
@@ -373,6 +377,7 @@ def test_torch_tensors_of_every_type():
     assert all(isinstance(tensor, torch.Tensor) for _, tensor in receiver.tensors())
 
 
+@needs_torch
 def test_a_file_may_have_one_name_of_tied_weights_or_both(tmp_path):
     safetensors = pytest.importorskip("safetensors.torch")
     tied = torch.randn(30, 20).bfloat16()
@@ -387,6 +392,7 @@ def test_a_file_may_have_one_name_of_tied_weights_or_both(tmp_path):
         assert all(torch.equal(tensor, new) for tensor in weights.values())
 
 
+@needs_torch
 def test_nan_and_negative_zero_keep_their_bits():
     old = torch.tensor([1.0, -0.0, float("nan"), 0.0]).bfloat16()
     new = torch.tensor([0x7FC1, 0x8000, -1, 0], dtype=torch.int32).to(torch.int16).view(torch.bfloat16)

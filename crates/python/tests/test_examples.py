@@ -81,6 +81,14 @@ def test_a_loop_by_hand(monkeypatch):
     assert float(found[1]) > 0.9 and int(found[2]) < 60 * 6144 / 8 * 1.1
 
 
+def test_replicas_of_shards(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    printed, *_ = ranks(4, in_this_group, "replicated_shards.py", "--steps", "40")
+    found = re.search(r"accuracy ([0-9.]+), (\d+) bytes", printed)
+    # Of a rank's half of the large matrix, 3072 elements of one bit.
+    assert float(found[1]) > 0.9 and int(found[2]) < 40 * 3072 / 8 * 1.1
+
+
 def test_sites_of_sharded_replicas(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))
     run = lambda *arguments: ranks(4, in_this_group, "sharded_sites.py", "--folder", str(tmp_path), *arguments)

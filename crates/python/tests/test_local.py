@@ -37,7 +37,8 @@ def by_hand(size, rounds, every, outer):
     for net in nets:
         inners.append(torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
     if isinstance(outer, gradwire.torch.Nesterov):
-        outer = partial(torch.optim.SGD, lr=outer.lr, momentum=outer.momentum, nesterov=True)
+        # Its defaults.
+        outer = partial(torch.optim.SGD, lr=0.7, momentum=0.5, nesterov=True)
     outer = outer and outer(common.parameters())
     for round_ in range(rounds):
         for rank, net in enumerate(nets):
@@ -63,7 +64,7 @@ def by_hand(size, rounds, every, outer):
 
 OUTER = [
     None,
-    gradwire.torch.Nesterov(lr=0.7, momentum=0.9),
+    gradwire.torch.Nesterov(),
     partial(torch.optim.SGD, lr=0.5),
     partial(torch.optim.Adam, lr=0.01),
 ]

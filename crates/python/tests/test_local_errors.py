@@ -16,8 +16,8 @@ from world import outcomes, ranks
 
 
 @pytest.mark.parametrize("options, says", [
-    ({"outer": "nesterov"}, "such as gradwire.torch.Nesterov(lr=0.7)"),
-    ({"outer": gradwire.torch.Nesterov}, "such as gradwire.torch.Nesterov(lr=0.7)"),
+    ({"outer": "nesterov"}, "such as gradwire.torch.Nesterov()"),
+    ({"outer": gradwire.torch.Nesterov}, "such as gradwire.torch.Nesterov()"),
     ({"every": "eden"}, "every='eden' is not an integer"),
     ({"every": 2.5}, "every=2.5 is not an integer"),
     ({"sync_until": -1}, "sync_until=-1 is out of range"),

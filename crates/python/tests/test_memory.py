@@ -1,4 +1,4 @@
-"""Tests that a large bucket only needs memory for its residual and for messages."""
+"""Tests that a large bucket only needs memory for its residual and for messages, and none uncompressed."""
 
 import resource
 import sys
@@ -34,3 +34,8 @@ def test_a_large_bucket_needs_its_residual_and_messages():
             # The message, its copy that is being sent, and one that is being received; 16 MiB for
             # the buffers of incoming parts, the allocator and the thread.
             assert more < 4 * ELEMENTS + 3 * message + (16 << 20), (compressor, more, message)
+
+
+def test_uncompressed_values_are_averaged_in_place():
+    for more, message in ranks(2, average, "none"):
+        assert message == 4 * ELEMENTS and more < 16 << 20, more

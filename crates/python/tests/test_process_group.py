@@ -14,7 +14,7 @@ import gradwire
 import gradwire.torch
 from gradwire.torch._compressed_group import CompressedGroup
 from models import flat
-from world import outcomes, ranks
+from world import ranks
 
 # A method with error feedback and without random draws.
 TOPK = "topk:ratio=0.1"
@@ -26,7 +26,7 @@ def values(rank, elements=4096, seed=0):
 
 def sums(rank, size):
     """Compressed sums, and what stays exact."""
-    group = gradwire.torch.wrap(None, "eden", raw_below=1000)
+    group = gradwire.torch.wrap(dist.new_group(), "eden", raw_below=1000)
     found = {}
     with gradwire.torch.gradients():
         for step in range(2):
@@ -74,8 +74,7 @@ def decoded(name, step, tensors, exact=False):
     return sum(gradwire.decompress(one, to="torch") for one in messages)
 
 
-def test_gradients_are_compressed_by_their_place_and_all_else_is_exact():
-    results = ranks(2, sums)
+def check_sums(results):
     found, exact, description = results[0]
     own = [values(rank) for rank in range(2)]
     for step in range(2):
@@ -153,11 +152,11 @@ def by_hand(rank, size):
     hooked = DistributedDataParallel(layers(), **options)
     gradwire.torch.register(hooked, TOPK)
     results["hook"] = steps(hooked, rank)
-    group = gradwire.torch.wrap(None, TOPK, raw_below=256)
+    group = gradwire.torch.wrap(dist.new_group(), TOPK, raw_below=256)
     results["ddp"] = steps(DistributedDataParallel(layers(), process_group=group, **options), rank)
     compressed = [site for site in group.describe().sites if site.compressed]
     dist.destroy_process_group(group)
-    loop, group = layers(), gradwire.torch.wrap(None, TOPK, raw_below=256)
+    loop, group = layers(), gradwire.torch.wrap(dist.new_group(), TOPK, raw_below=256)
 
     def average():
         with gradwire.torch.gradients():
@@ -169,8 +168,8 @@ def by_hand(rank, size):
     return results, compressed
 
 
-def test_loops_and_ddp_train_as_with_the_hook():
-    (own, compressed), (other, _) = ranks(2, by_hand)
+def check_by_hand(results):
+    (own, compressed), (other, _) = results
     for what in ("ddp", "loop"):
         assert (own[what] == own["hook"]).all(), what
         assert (own[what] == other[what]).all(), what
@@ -208,51 +207,18 @@ def sharded(rank, size):
     handle = gradwire.torch.fsdp.register(model, TOPK, raw_below=256)
     expected = trained(model)
     handle.close()
-    group = gradwire.torch.wrap(None, TOPK, raw_below=256)
+    group = gradwire.torch.wrap(dist.new_group(), TOPK, raw_below=256)
     from torch.distributed.device_mesh import DeviceMesh
 
     return expected, trained(build(DeviceMesh.from_group(group, "cpu"))), group.describe()
 
 
-def test_fsdp2_trains_as_with_its_communication_replaced():
-    (expected, found, description), _ = ranks(2, sharded)
+def check_sharded(results):
+    (expected, found, description), _ = results
     assert torch.equal(found, expected)
     compressed = [(site.collective, site.elements, site.calls) for site in description.sites if site.compressed]
     assert sorted(compressed) == [("reduce-scatter", 1280, 3), ("reduce-scatter", 4096, 6)], str(description)
     assert any("gather" in site.collective and not site.compressed for site in description.sites)
-
-
-def hybrid(rank, size):
-    """Replicas of sharded models, as torchtitan makes them: only the replicas' group compresses."""
-    from torch.distributed.fsdp import fully_shard
-
-    gradwire.torch.configure(TOPK, raw_below=256)
-    names = ("dp_replicate", "dp_shard")
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=names, backend_override={"dp_replicate": "gradwire"})
-    model = Sharded()
-    for layer in model:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
-    for step in range(20):
-        x, labels = batch(rank, step)
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), labels)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    (group,) = gradwire.torch.groups()
-    # 640 and twice 2048 elements of a shard.
-    sites = [(site.collective, site.elements, site.calls) for site in group.describe().sites]
-    return sum(losses[:5]), sum(losses[-5:]), torch.cat([one.full_tensor().flatten() for one in model.parameters()]).detach(), sites
-
-
-def test_replicas_of_sharded_models_exchange_compressed():
-    results = ranks(4, hybrid)
-    for before, after, parameters, sites in results:
-        assert after < before and torch.equal(parameters, results[0][2])
-        assert sorted(sites) == [("all-reduce", 640, 20), ("all-reduce", 2048, 40)]
 
 
 def resumed(rank, size):
@@ -286,9 +252,20 @@ def resumed(rank, size):
     return whole, ends
 
 
-def test_a_run_resumes_with_its_residuals():
-    (whole, (own, everyone, without)), _ = ranks(2, resumed)
+def check_resumed(results):
+    (whole, (own, everyone, without)), _ = results
     assert (own == whole).all() and (everyone == whole).all() and not (without == whole).all()
+
+
+def in_turn(rank, size):
+    """The results of all cases, on the same ranks."""
+    return [case(rank, size) for case in (sums, sharded, resumed, by_hand)]
+
+
+def test_groups_compress_by_place_and_train_as_hooks_and_resume():
+    results = list(map(list, zip(*ranks(2, in_turn))))
+    for check, found in zip((check_sums, check_sharded, check_resumed, check_by_hand), results):
+        check(found)
 
 
 def backend(rank, size):
@@ -307,6 +284,7 @@ def backend(rank, size):
         assert any(site.compressed for site in one.describe().sites)
     alone = torch.ones(5000)
     dist.all_reduce(alone, group=mesh.get_group("outer"))
+    assert alone.eq(1).all()
     state, everyone = group.state_dict(), group.state_dict(all_ranks=True)
     for name in ("monitored_barrier", "barrier"):
         getattr(dist, name)()

@@ -37,13 +37,20 @@ def summed(group, elements, async_op=False):
 
 def misuses(rank, size):
     # A rank whose call is passed on waits for its group's own timeout.
-    group = lambda: dist.new_group(timeout=timedelta(seconds=8))
+    group = lambda seconds=60: dist.new_group(timeout=timedelta(seconds=seconds))
     found = {}
     first = group()
+    name = first.group_name
     wrapped = wrap(first)
+    assert first.group_name == name and wrapped.group_name == f"{name}/gradwire" and first.group_desc != wrapped.group_desc
     found["twice"] = [refusal(lambda: wrap(first)), refusal(lambda: wrap(wrapped))]
     found["settings"] = refusal(lambda: wrap(group(), "eden" if rank else "int8"))
     found["raw_below"] = refusal(lambda: wrap(group(), raw_below=100 * (rank + 1)))
+    summed(wrapped, 5000)
+    state, loading = wrapped.state_dict(), wrap(group(), deadline=3.0)
+    if rank == 0:
+        loading.load_state_dict(state)
+    found["loads"] = refusal(lambda: summed(loading, 5000))
     third = group()
     if rank == 0:
         found["alone"] = refusal(lambda: wrap(third, deadline=1.0))
@@ -57,14 +64,13 @@ def misuses(rank, size):
     # Both know both calls.
     ordered.step()
     found["order"] = refusal(lambda: summed(ordered, 5000 + 1000 * rank))
-    passing = wrap(group(), deadline=1.0)
+    passing = wrap(group(3), deadline=1.0)
     try:
         found["passed on"] = refusal(lambda: summed(passing, 5000 if rank == 0 else 10))
     except RuntimeError as error:
         found["passed on"] = f"RuntimeError: {error}"
     threads = wrap(group())
-    with threads._calls._alone("all-reduce"):
-        found["threads"] = refusal(lambda: summed(threads, 5000))
+    found["threads"] = of_two_threads(threads, rank)
     sparse = torch.sparse_coo_tensor([[rank]], [1.0], (5000,))
     with gradients():
         dist.all_reduce(sparse, group=threads)
@@ -82,22 +88,40 @@ def misuses(rank, size):
     return found
 
 
+def of_two_threads(group, rank):
+    """The error of a call while another thread of rank 0 connects to rank 1, which waits."""
+    found = "no error"
+    if rank == 0:
+        other = threading.Thread(target=summed, args=(group, 5000))
+        other.start()
+        while not group._calls._busy.locked():
+            time.sleep(0.01)
+        found = refusal(lambda: summed(group, 5000))
+    dist.barrier()
+    if rank == 1:
+        summed(group, 5000)
+    else:
+        other.join()
+    return found
+
+
 def test_misuse_is_refused_or_passed_on():
     zero, one = ranks(2, misuses)
     for found in (zero, one):
         assert all("ConfigError" in text and "compresses already" in text for text in found["twice"]), found
         assert "compressor differs between ranks" in found["settings"] and "int8" in found["settings"]
         assert "raw_below differs between ranks: " in found["raw_below"]
+        assert "ConfigError: load_state_dict differs between ranks: called; not called" in found["loads"]
         assert "all-reduce float32[5000] #0" in found["sizes"] and "all-reduce float32[6000] #0" in found["sizes"]
-        assert "Error" in found["afterwards"]
+        assert "ConfigError: the exchange has ended" in found["afterwards"], found["afterwards"]
         assert "all-reduce float32" in found["order"], found["order"]
-        assert "two threads" in found["threads"]
         assert "it is sparse" in found["sparse"]
         assert found["destroyed"] is True and "ConfigError: the process group has ended" in found["ended"]
         assert len(found["outside"]) == 1 and "gradwire.torch.gradients()" in found["outside"][0]
     assert "DeadlineError: rank 1 did not call gradwire.torch.wrap within 1 s" in zero["alone"]
     assert "DeadlineError: rank 1 did not call a compressed all-reduce" in zero["passed on"]
-    assert "RuntimeError" in one["passed on"]
+    assert "RuntimeError" in one["passed on"] and "imed out" in one["passed on"], one["passed on"]
+    assert "ConfigError: two threads call" in zero["threads"] and one["threads"] == "no error"
 
 
 @pytest.mark.parametrize(
@@ -122,10 +146,10 @@ def test_arguments_are_refused(compressor, options, says):
         gradwire.torch.configure(compressor, **options)
 
 
-def lost(rank, size, in_ddp):
+def lost(rank, size):
     group = wrap(None, "topk:ratio=0.1", deadline=3.0)
     model = DistributedDataParallel(torch.nn.Linear(100, 100), process_group=group)
-    step = lambda: model(torch.ones(2, 100)).sum().backward() if in_ddp else summed(group, 5000)
+    step = lambda: model(torch.ones(2, 100)).sum().backward()
     # DistributedDataParallel sends the order of its buckets after the first step.
     for _ in range(3):
         step()
@@ -134,9 +158,8 @@ def lost(rank, size, in_ddp):
     return refusal(step)
 
 
-@pytest.mark.parametrize("in_ddp", [False, True])
-def test_a_lost_rank_is_named(in_ddp):
-    found, gone = outcomes(2, lost, in_ddp)
+def test_a_lost_rank_is_named():
+    found, gone = outcomes(2, lost)
     assert gone == ("gone",)
     assert "rank 1" in found[1] and ("PeerLostError" in found[1] or "DeadlineError" in found[1]), found
 
@@ -164,7 +187,7 @@ def residual(group, elements, number):
 
 def changing(rank, size, compressor):
     """Steps of which some leave out a call."""
-    group = wrap(None, compressor, raw_below=100)
+    group = wrap(dist.new_group(), compressor, raw_below=100)
     kept = {}
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -178,18 +201,18 @@ def changing(rank, size, compressor):
     return kept, [str(one.message) for one in seen if "dropped" in str(one.message)]
 
 
-def test_residuals_of_calls_that_vanish_are_kept_or_dropped():
-    kept, warned = ranks(2, changing, "topk:ratio=0.01")[0]
+def check_changing(with_feedback, without):
+    kept, warned = with_feedback
     # The only call of 200 elements keeps its residual without a call. After the step with one call
     # of 300, the next step drops both, and then has one of its own.
     assert kept == {0: [True] * 3, 1: [True] * 3, 2: [True] * 3, 3: [True] * 3, 4: [True, True, False]}
     assert len(warned) == 1 and "all-reduce float32[300] #0" in warned[0]
-    assert ranks(2, changing, "eden")[0] == ({}, [])
+    assert without == ({}, [])
 
 
 def experts(rank, size):
     """A loop whose experts have equal sizes, and of which a step uses one."""
-    group = wrap(None, "topk:ratio=0.1", raw_below=100)
+    group = wrap(dist.new_group(), "topk:ratio=0.1", raw_below=100)
     parameters = [torch.nn.Parameter(torch.zeros(1000)) for _ in range(2)]
     optimizer = torch.optim.SGD(parameters, lr=1.0)
     generator = torch.Generator().manual_seed(rank)
@@ -212,8 +235,7 @@ def experts(rank, size):
     return given, sent, residuals
 
 
-def test_the_residual_of_a_parameter_never_goes_to_another_one_of_its_size():
-    results = ranks(2, experts)
+def check_experts(results):
     for at in range(2):
         # What a rank gave was sent, or is kept for the same parameter.
         given, residual = (sum(result[what][at] for result in results) / 2 for what in (0, 2))
@@ -222,7 +244,7 @@ def test_the_residual_of_a_parameter_never_goes_to_another_one_of_its_size():
 
 def two_models(rank, size, in_ddp):
     """Two models of one size, each with its optimizer, which take turns."""
-    group = wrap(None, "topk:ratio=0.1", raw_below=100)
+    group = wrap(dist.new_group(), "topk:ratio=0.1", raw_below=100)
     models = [torch.nn.Linear(1000, 1, bias=False) for _ in range(2)]
     forward = [DistributedDataParallel(one, process_group=group) if in_ddp else one for one in models]
     optimizers = [torch.optim.SGD(one.parameters(), lr=0.0) for one in models]
@@ -244,20 +266,19 @@ def two_models(rank, size, in_ddp):
     return given, sent, places, [str(one.message) for one in seen if "take turns" in str(one.message)]
 
 
-def test_residuals_of_two_models_stay_apart():
-    results = ranks(2, two_models, False)
+def check_two_models(results, in_ddp):
     for at in range(2):
         given, kept = (sum(result[what][at].view(-1) for result in results) / 2 for what in (0, 2))
         assert torch.allclose(given, results[0][1][at].view(-1) + kept, atol=1e-4)
     assert not results[0][3]
     # The buckets of DistributedDataParallel do not tell whose they are.
-    (warned,) = ranks(2, two_models, True)[0][3]
+    (warned,) = in_ddp[0][3]
     assert "a process group of its own" in warned
 
 
 def not_finite(rank, size):
     """A step with infinity on one rank, which the optimizer skips, between two others."""
-    group = wrap(None, "topk:ratio=0.1", raw_below=100)
+    group = wrap(dist.new_group(), "topk:ratio=0.1", raw_below=100)
     parameter = torch.nn.Parameter(torch.zeros(1000))
     optimizer = torch.optim.SGD([parameter], lr=1.0)
     found = []
@@ -266,7 +287,7 @@ def not_finite(rank, size):
         if step == 1 and rank == 1:
             parameter.grad[3] = torch.inf
         with gradients():
-            dist.all_reduce(parameter.grad, group=group)
+            dist.all_reduce(parameter.grad, group=group, async_op=True).get_future().wait()
         found.append(bool(parameter.grad.isfinite().all()))
         if found[-1]:
             optimizer.step()
@@ -303,9 +324,8 @@ def in_pieces(rank, size, when):
     return found, group.describe().step
 
 
-def test_a_step_that_is_not_finite_is_skipped_whole():
-    for when in ("backward", "always"):
-        assert ranks(2, in_pieces, when) == [([[True] * 2, [False] * 2, [True] * 2], 3)] * 2, when
+def check_in_pieces(results):
+    assert results == [([[True] * 2, [False] * 2, [True] * 2], 3)] * 2
 
 
 def in_functions(rank, size):
@@ -321,20 +341,20 @@ def in_functions(rank, size):
             dist.all_reduce(statistics, group=group)
             return gradient
 
-    group, statistics = wrap(None, "topk:ratio=0.1", raw_below=100), torch.arange(1000.0)
+    group, statistics = wrap(dist.new_group(), "topk:ratio=0.1", raw_below=100), torch.arange(1000.0)
     model = DistributedDataParallel(torch.nn.Linear(100, 100, bias=False), process_group=group)
     Statistics.apply(model(torch.ones(2, 100))).sum().backward()
     return statistics, {(site.elements, site.compressed) for site in group.describe().sites if site.collective == "all-reduce"}
 
 
-def test_sums_in_the_backward_pass_of_a_function_stay_exact():
-    for statistics, sites in ranks(2, in_functions):
+def check_in_functions(results):
+    for statistics, sites in results:
         assert torch.equal(statistics, 2 * torch.arange(1000.0)) and sites == {(1000, False), (10000, True)}
 
 
 def saved_after_a_call_of_autograd(rank, size):
     """All ranks' states, if the first call comes in a thread that Python has not started."""
-    group, done = wrap(None, "topk:ratio=0.1", raw_below=100), threading.Event()
+    group, done = wrap(dist.new_group(), "topk:ratio=0.1", raw_below=100), threading.Event()
 
     def call():
         summed(group, 1000)
@@ -345,8 +365,8 @@ def saved_after_a_call_of_autograd(rank, size):
     return sorted(group.state_dict(all_ranks=True)["all-reduce"]["exchange"])
 
 
-def test_the_thread_that_made_a_group_saves_it():
-    assert ranks(2, saved_after_a_call_of_autograd) == [["rank0", "rank1"]] * 2
+def check_saved(results):
+    assert results == [["rank0", "rank1"]] * 2
 
 
 def failing(rank, size):
@@ -366,8 +386,8 @@ def failing(rank, size):
     return early, future, refusal(work.wait), refusal(work.synchronize)
 
 
-def test_failed_averages_have_no_values():
-    early, future, *waits = ranks(2, failing)[0]
+def check_failing(results):
+    early, future, *waits = results[0]
     assert "DeadlineError" in early and "0.2 s" in early
     assert "all-reduce float32[5000] #1" in future and "failed" in future
     assert all("DeadlineError" in text and "rank 1" in text for text in waits)
@@ -375,7 +395,7 @@ def test_failed_averages_have_no_values():
 
 def scattered(rank, size):
     """The input of reduce-scatters: while one is under way, and after one that is skipped."""
-    group = wrap(None, "eden", raw_below=100)
+    group = wrap(dist.new_group(), "eden", raw_below=100)
     values = torch.arange(1000.0) + rank
     values[0] += torch.inf if rank == 1 else 0.0
     before, found = values.clone(), []
@@ -387,12 +407,38 @@ def scattered(rank, size):
     return [*found, torch.equal(values, before)]
 
 
-def test_reduce_scatter_leaves_its_input():
-    assert ranks(2, scattered) == [[True, True]] * 2
+def check_scattered(results):
+    assert results == [[True, True]] * 2
 
 
-def test_values_that_are_not_finite_reach_all_ranks_and_residuals_stay():
-    (found, finite, parameter), (others, _, same) = ranks(2, not_finite)
+def check_not_finite(results):
+    (found, finite, parameter), (others, _, same) = results
     assert found == others == [True, False, True] and torch.equal(parameter, same)
     # A sum that float16 cannot hold is no number, as without compression.
     assert not finite
+
+
+# The last one waits, and ends its exchange.
+CASES = [
+    (changing, "topk:ratio=0.01"), (changing, "eden"), (experts,), (two_models, False), (two_models, True), (not_finite,),
+    (in_pieces, "backward"), (in_pieces, "always"), (in_functions,), (saved_after_a_call_of_autograd,), (scattered,), (failing,),
+]  # fmt: skip
+
+
+def in_turn(rank, size):
+    """The results of all cases, on the same ranks."""
+    return [case(rank, size, *arguments) for case, *arguments in CASES]
+
+
+def test_residuals_steps_and_errors_are_those_of_the_right_calls():
+    results = list(map(list, zip(*ranks(2, in_turn))))
+    check_changing(results[0][0], results[1][0])
+    check_experts(results[2])
+    check_two_models(results[3], results[4])
+    check_not_finite(results[5])
+    check_in_pieces(results[6])
+    check_in_pieces(results[7])
+    check_in_functions(results[8])
+    check_saved(results[9])
+    check_scattered(results[10])
+    check_failing(results[11])

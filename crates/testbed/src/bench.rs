@@ -8,7 +8,8 @@
 //! not quite reach the limit of memory, so a simple pass may exceed its bound.
 //!
 //! A gigabyte here is 10⁹ bytes of `f32` input. Buffers are warm and reused, residuals are some
-//! steps old, and the best of several repetitions counts. Compressing, decoding, copying and
+//! steps old, and the best of several repetitions counts; the spread is how much longer the median
+//! repetition took. Compressing, decoding, copying and
 //! reading take turns, so noise affects all of them. Decoding, bits and entropy are measured on the
 //! longer of the seventh and the eighth message. So they do not depend on the length of the
 //! measurement, although the messages of some methods become shorter from step to step. And the
@@ -19,17 +20,17 @@ pub mod codes;
 pub mod deltas;
 pub mod peers;
 pub mod threads;
+mod times;
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use gradwire::registry;
-use gradwire::{
-    Coverage, Decoder, Encoder, Error, Floats, MemoryTraffic, Moved, Rng, Spec, Tensor,
-};
+use gradwire::{Coverage, Decoder, Encoder, Error, Floats, MemoryTraffic, Rng, Spec, Tensor};
 use gradwire_bits::kernels::abs_max_bits;
 use serde::{Deserialize, Serialize};
 
+use self::times::{Bandwidth, Times};
 use crate::format::significant;
 use crate::table::Table;
 
@@ -50,12 +51,6 @@ const LEAST: Duration = Duration::from_millis(2);
 
 /// The weight of decoded messages, as in a mean over four workers.
 const WEIGHT: f32 = 0.25;
-
-/// Bytes that a copy moves per element.
-const COPIED: f64 = 12.0;
-
-/// Bytes read per element.
-const READ: f64 = 4.0;
 
 /// How long to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +79,12 @@ pub struct Measurement {
     pub compress_gbps: f64,
     /// Decompression speed, in GB/s of output decoded and added.
     pub decompress_gbps: f64,
+    /// How much longer the median repetition of compression took than the best one, as a fraction.
+    #[serde(default)]
+    pub compress_spread: f64,
+    /// The same for decompression.
+    #[serde(default)]
+    pub decompress_spread: f64,
     /// Copy bandwidth, in GB/s of floats copied from one buffer to another.
     pub copy_gbps: f64,
     /// Bandwidth of reading alone, in GB/s of floats whose maximum is found.
@@ -133,73 +134,86 @@ pub fn default_specs() -> Vec<Spec> {
 /// # Errors
 /// If the compressor refuses the tensor (a compressor may have a largest size).
 pub fn measure(spec: &Spec, elements: usize, effort: Effort) -> Result<Measurement, Error> {
-    let mut bench = Bench::new(spec, elements);
-    bench.warm()?;
-    let bits_per_element = 8.0 * bench.sample.len() as f64 / elements as f64;
-    bench.out.fill(0.0);
-    bench.decode()?;
-    let traffic = MemoryTraffic::of(spec, bits_per_element, touched(&bench.out));
-    let entropy_bits = bench.entropy();
-    let ([mut compress, mut decompress], mut memory) = ([f64::INFINITY; 2], Bandwidth::default());
+    measure_benches(spec, vec![Bench::new(spec, elements)], effort)
+}
+
+/// Measures one compressor on tensors with these values, one after the other.
+///
+/// Memory: three times the tensors. Time: [`Effort`].
+///
+/// # Errors
+/// If the compressor refuses a tensor, because of its size or of NaN for instance.
+pub fn measure_on(
+    spec: &Spec,
+    tensors: &[(Tensor, Vec<f32>)],
+    effort: Effort,
+) -> Result<Measurement, Error> {
+    let bench = |(tensor, values): &(Tensor, Vec<f32>)| {
+        Bench::of(spec, tensor.clone(), vec![values.clone()])
+    };
+    measure_benches(spec, tensors.iter().map(bench).collect(), effort)
+}
+
+fn measure_benches(
+    spec: &Spec,
+    mut benches: Vec<Bench>,
+    effort: Effort,
+) -> Result<Measurement, Error> {
+    benches.iter_mut().try_for_each(Bench::warm)?;
+    let elements: usize = benches.iter().map(|bench| bench.out.len()).sum();
+    let sample: usize = benches.iter().map(|bench| bench.sample.len()).sum();
+    let bits_per_element = 8.0 * sample as f64 / elements.max(1) as f64;
+    for bench in &mut benches {
+        bench.out.fill(0.0);
+        bench.decode()?;
+    }
+    let lines: f64 = benches.iter().map(|bench| touched(&bench.out) * bench.out.len() as f64).sum();
+    let traffic = MemoryTraffic::of(spec, bits_per_element, lines / elements.max(1) as f64);
+    let entropy: f64 = benches.iter_mut().map(Bench::entropy).sum();
+    let (mut compress, mut decompress) = (Times::default(), Times::default());
+    let mut memory = Bandwidth::default();
     let start = Instant::now();
     let mut repetitions = 0;
     while repetitions < effort.repetitions || start.elapsed() < effort.time {
-        memory.take(seconds(|| bench.copy())?, seconds(|| bench.read())?);
-        compress = compress.min(seconds(|| bench.encode().map(drop))?);
-        decompress = decompress.min(seconds(|| bench.decode())?);
+        memory.take(
+            seconds(|| benches.iter_mut().try_for_each(Bench::copy))?,
+            seconds(|| benches.iter().try_for_each(Bench::read))?,
+        );
+        compress.0.push(seconds(|| benches.iter_mut().try_for_each(|b| b.encode().map(drop)))?);
+        decompress.0.push(seconds(|| benches.iter_mut().try_for_each(Bench::decode))?);
         repetitions += 1;
     }
     let gigabytes = 4e-9 * elements as f64;
     Ok(Measurement {
         compressor: spec.to_string(),
         elements,
-        compress_gbps: gigabytes / compress,
-        decompress_gbps: gigabytes / decompress,
+        compress_gbps: gigabytes / compress.best(),
+        decompress_gbps: gigabytes / decompress.best(),
+        compress_spread: compress.spread(),
+        decompress_spread: decompress.spread(),
         copy_gbps: gigabytes / memory.copy,
         read_gbps: gigabytes / memory.read,
         compress_bound_gbps: gigabytes / memory.least_seconds(traffic.compress),
         decompress_bound_gbps: gigabytes / memory.least_seconds(traffic.decompress),
         bits_per_element,
-        entropy_bits,
+        entropy_bits: entropy / elements.max(1) as f64,
     })
-}
-
-/// The seconds to copy all elements, and to read them.
-#[derive(Debug, Clone, Copy)]
-struct Bandwidth {
-    copy: f64,
-    read: f64,
-}
-
-impl Default for Bandwidth {
-    fn default() -> Self {
-        Self { copy: f64::INFINITY, read: f64::INFINITY }
-    }
-}
-
-impl Bandwidth {
-    /// Keeps the best times.
-    fn take(&mut self, copy: f64, read: f64) {
-        *self = Self { copy: self.copy.min(copy), read: self.read.min(read) };
-    }
-
-    /// The least seconds for moving these bytes of each element.
-    fn least_seconds(self, moved: Moved) -> f64 {
-        (self.copy * moved.bytes() / COPIED).max(self.read * moved.read / READ)
-    }
 }
 
 /// Measurements as a table, each with its bound and the reached fraction of it.
 pub fn table(measurements: &[Measurement]) -> Table {
     let gbps = |x: f64| format!("{} GB/s", significant(x));
     let percent = |part: f64| format!("{:.0} %", 100.0 * part);
+    let spread = |part: f64| format!("+{:.0} %", 100.0 * part);
     Table::of(measurements)
         .column("compressor", |m| &m.compressor)
         .column("elements", |m| m.elements)
         .column("compress", |m| gbps(m.compress_gbps))
+        .column("spread", |m| spread(m.compress_spread))
         .column("bound", |m| gbps(m.compress_bound_gbps))
         .column("of bound", |m| percent(m.compress_gbps / m.compress_bound_gbps))
         .column("decompress", |m| gbps(m.decompress_gbps))
+        .column("spread", |m| spread(m.decompress_spread))
         .column("bound", |m| gbps(m.decompress_bound_gbps))
         .column("of bound", |m| percent(m.decompress_gbps / m.decompress_bound_gbps))
         .column("copy", |m| gbps(m.copy_gbps))
@@ -207,6 +221,7 @@ pub fn table(measurements: &[Measurement]) -> Table {
         .column("bits", |m| significant(m.bits_per_element))
         .column("entropy", |m| significant(m.entropy_bits))
         .table()
+        .with_optional(&["read", "copy", "entropy", "bound", "of bound", "bits", "elements"])
 }
 
 /// The state of one measurement.
@@ -229,19 +244,26 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
+    /// On a matrix of normal variates.
     pub(crate) fn new(spec: &Spec, elements: usize) -> Self {
+        let gradients = (0..GRADIENTS).map(|stream| normal(elements, stream as u32)).collect();
+        Self::of(spec, Tensor::new("bench", &matrix(elements)), gradients)
+    }
+
+    /// On a tensor with these gradients, in turn; at least one.
+    fn of(spec: &Spec, tensor: Tensor, gradients: Vec<Vec<f32>>) -> Self {
         Self {
             bucket: spec.number("bucket").map_or(0, |bucket| bucket as usize),
             sent: Coverage::All,
             encoder: Encoder::new(spec, 0, 0),
             decoder: Decoder::new(spec, 0),
-            tensor: Tensor::new("bench", &matrix(elements)),
-            gradients: (0..GRADIENTS).map(|stream| normal(elements, stream as u32)).collect(),
+            out: vec![0.0; tensor.elements()],
+            tensor,
+            gradients,
             message: Vec::new(),
             step: 0,
             sample: Vec::new(),
             sample_step: FIRST_SAMPLE,
-            out: vec![0.0; elements],
         }
     }
 
@@ -265,7 +287,7 @@ impl Bench {
     pub(crate) fn encode(&mut self) -> Result<Coverage, Error> {
         self.step += 1;
         self.message.clear();
-        let gradient = &self.gradients[self.step as usize % GRADIENTS];
+        let gradient = &self.gradients[self.step as usize % self.gradients.len()];
         let gradient = Floats::F32(black_box(gradient));
         self.encoder.encode(&self.tensor, self.step, gradient, &mut self.message)
     }
@@ -276,7 +298,7 @@ impl Bench {
         self.decoder.decode_add(&self.tensor, step, 0, message, WEIGHT, &mut self.out)
     }
 
-    /// The entropy per element of the sample, which is decoded in `out`; see
+    /// The entropy of the sample in bits, which is decoded in `out`; see
     /// [`Measurement::entropy_bits`].
     fn entropy(&mut self) -> f64 {
         if self.bucket > 0 && self.sent == Coverage::All {
@@ -286,7 +308,7 @@ impl Bench {
         let words = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
         let whole = entropy(words) + 8.0 * rest.len() as f64;
         let elements = entropy(self.out.iter().map(|x| x.to_bits()).collect());
-        whole.min(elements) / self.out.len().max(1) as f64
+        whole.min(elements)
     }
 
     fn read(&self) -> Result<(), Error> {
@@ -402,6 +424,19 @@ mod tests {
         in_steps(&mut zeros);
         assert_eq!(zeros, [0.0; 2]);
         assert_eq!((matrix(1000), matrix(7), matrix(0)), ([25, 40], [1, 7], [1, 0]));
+    }
+
+    #[test]
+    fn tensors_of_ones_own_are_measured_together() {
+        let effort = Effort { repetitions: 1, time: Duration::ZERO };
+        let tensor = |name: &str, elements| (Tensor::new(name, &[elements]), normal(elements, 1));
+        let tensors = [tensor("a", 300), tensor("b", 1000)];
+        let measured = |spec: &str| measure_on(&spec.parse().unwrap(), &tensors, effort).unwrap();
+        let none = measured("none");
+        assert_eq!((none.elements, none.bits_per_element), (1300, 32.0));
+        // Each tensor has a scale of its own: two bits more than one sign for each element.
+        let sign = measured("efsignsgd").bits_per_element;
+        assert!(sign > 1.0 && sign < 1.2, "{sign}");
     }
 
     #[test]

@@ -50,6 +50,33 @@ pub struct Compressor {
     pub links: Vec<OnLink>,
 }
 
+/// A compressor on a link, with all its figures: a line of a file of comma-separated values.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Line<'a> {
+    /// The compressor's spec.
+    pub compressor: &'a str,
+    /// The exchange of its runs.
+    pub exchange: &'a str,
+    /// The number of finished runs.
+    pub seeds: usize,
+    /// The number of runs that diverged.
+    pub diverged: usize,
+    /// Mean final quality.
+    pub quality: f64,
+    /// The sample standard deviation of the quality; 0 for one run.
+    pub quality_sd: f64,
+    /// Bytes of the baseline over bytes of this compressor, both directions.
+    pub ratio: f64,
+    /// The bandwidth in Mbit/s.
+    pub mbit: f64,
+    /// The latency of a message in milliseconds.
+    pub latency_ms: f64,
+    /// Modelled seconds of a step.
+    pub step_seconds: f64,
+    /// The step time of `none` over this one; `None` without a run of `none`.
+    pub speedup: Option<f64>,
+}
+
 /// A compressor on a link.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct OnLink {
@@ -69,7 +96,7 @@ impl Comparison {
     /// # Errors
     /// As for [`summarize`].
     pub fn of(experiment: &Experiment, outcome: &Outcome) -> Result<Self, TestbedError> {
-        let summary = summarize(&outcome.runs, &experiment.links())?;
+        let summary = summarize(&outcome.runs, &experiment.links)?;
         let summary = summary.with_diverged(&outcome.diverged);
         Ok(Self {
             version: VERSION,
@@ -82,7 +109,31 @@ impl Comparison {
     }
 }
 
+impl Comparison {
+    /// A line for each compressor and link.
+    pub fn lines(&self) -> Vec<Line<'_>> {
+        self.compressors.iter().flat_map(Compressor::on_links).collect()
+    }
+}
+
 impl Compressor {
+    fn on_links(&self) -> Vec<Line<'_>> {
+        let line = |link: &OnLink| Line {
+            compressor: &self.compressor,
+            exchange: &self.exchange,
+            seeds: self.seeds,
+            diverged: self.diverged,
+            quality: self.quality,
+            quality_sd: self.quality_sd,
+            ratio: self.ratio,
+            mbit: link.mbit,
+            latency_ms: link.latency_ms,
+            step_seconds: link.step_seconds,
+            speedup: link.speedup,
+        };
+        self.links.iter().map(line).collect()
+    }
+
     fn of(summary: &Summary, row: &summary::Row) -> Self {
         let on_link = |(link, on): (&gradwire_exchange::Link, &summary::OnLink)| OnLink {
             mbit: link.bits_per_second / 1e6,
@@ -105,8 +156,24 @@ impl Compressor {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use gradwire_exchange::Link;
+
     use super::*;
-    use crate::synthetic;
+    use crate::{results, synthetic, table};
+
+    #[test]
+    fn the_readme_shows_what_compare_printed() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let runs = results::read(&root.join("results/compare-default/runs.jsonl")).unwrap();
+        let of = |spec: &str| runs.iter().find(|run| run.compressor == spec).unwrap().clone();
+        let runs = ["none", "eden", "int8", "3lc"].map(of);
+        let summary = summarize(&runs, &Experiment::default().links).unwrap();
+        let table = table::traffic(&summary).terminal(80);
+        let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+        assert!(readme.contains(&table), "README.md has another table than\n{table}");
+    }
 
     #[test]
     fn programs_get_times_verdict_and_failures() {
@@ -116,7 +183,7 @@ mod tests {
             diverged: vec![synthetic::diverged("3lc", 2)],
             ..Outcome::default()
         };
-        let experiment = Experiment::default().with(|e| e.links_mbit = vec![0.001]);
+        let experiment = Experiment::default().with(|e| e.links = vec![Link::mbit(0.001)]);
         let found = Comparison::of(&experiment, &outcome).unwrap();
         let json = serde_json::to_value(&found).unwrap();
         assert_eq!(json["version"], VERSION);
@@ -135,6 +202,8 @@ mod tests {
         assert!((on_link["step_seconds"].as_f64().unwrap() - 8.0).abs() < 0.1, "{on_link}");
         assert!((on_link["speedup"].as_f64().unwrap() - 24.0).abs() < 0.1, "{on_link}");
         assert_eq!(json["verdict"]["compressors"][0]["judgement"], "loses");
+        let lines = found.lines();
+        assert_eq!((lines.len(), lines[1].compressor, lines[1].mbit), (2, "3lc", 0.001));
         assert!(json["failures"][0].as_str().unwrap().contains("3lc, seed 2"));
     }
 }

@@ -4,8 +4,8 @@
 use gradwire_exchange::Link;
 use gradwire_train::{Metric, RunRecord, StepRecord};
 
-use crate::format::bandwidth;
-use crate::plot::{Chart, Point, Scale, Series};
+use crate::format;
+use crate::plot::{Chart, Point, Scale, Series, Unit};
 use crate::results::thin;
 use crate::step_time::{Common, step_seconds};
 use crate::summary::{Spread, by_compressor};
@@ -77,8 +77,8 @@ pub fn quality_over_bytes(runs: &[RunRecord]) -> Chart {
         let points = evaluations(group).into_iter();
         points.map(|p| Point { x: sent_by(group[0], p.x), ..lacking(metric, p) }).collect()
     });
-    let (x, y) = (("bytes a worker sent", Scale::Log), (lacking_axis(metric).0, Scale::Log));
-    Chart::new("Quality and bytes sent", x, y, lines)
+    let (x, y) = (("sent by a worker", Scale::Log), (lacking_axis(metric).0, Scale::Log));
+    Chart::new("Quality and bytes sent", x, y, lines).across(Unit::Bytes)
 }
 
 /// Final test error, or perplexity, over the compression rate: 32 bits per parameter and step over
@@ -127,9 +127,10 @@ pub fn bits_per_value(runs: &[RunRecord]) -> Chart {
 }
 
 fn time_chart(link: Link, metric: Metric, lines: Vec<Series>) -> Chart {
-    let link = bandwidth(link.bits_per_second);
+    let link = format::link(&link);
     let title = format!("Time and {} at {link} (modelled)", metric.name());
-    Chart::new(title, ("training time (s, modelled)", Scale::Log), quality_axis(metric), lines)
+    let x = ("training time, modelled", Scale::Log);
+    Chart::new(title, x, quality_axis(metric), lines).across(Unit::Seconds)
 }
 
 /// The metric of runs on the same data.

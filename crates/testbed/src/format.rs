@@ -1,5 +1,7 @@
 //! Formatting of numbers for readers.
 
+use gradwire_exchange::Link;
+
 /// `value` with three significant digits.
 pub(crate) fn significant(value: f64) -> String {
     if !value.is_finite() {
@@ -48,6 +50,15 @@ pub(crate) fn bandwidth(bits_per_second: f64) -> String {
     let units = [(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s")];
     let (unit, name) = pick(bits_per_second, &units);
     format!("{} {name}", bits_per_second / unit)
+}
+
+/// A link: its bandwidth and, if it is not 0, its latency.
+pub(crate) fn link(link: &Link) -> String {
+    let bandwidth = bandwidth(link.bits_per_second);
+    match link.latency.as_nanos() {
+        0 => bandwidth,
+        nanos => format!("{bandwidth} with {} ms", nanos as f64 / 1e6),
+    }
 }
 
 /// A text such as `10 Mbit/s` as a part of a file's name: `10-mbit-s`.
@@ -104,6 +115,8 @@ mod tests {
         assert_eq!(seconds(9000.0), "2 h 30 min");
         assert_eq!(bandwidth(1e7), "10 Mbit/s");
         assert_eq!(bandwidth(1e10), "10 Gbit/s");
+        let slow: Link = "10mbit/20ms".parse().unwrap();
+        assert_eq!([link(&slow), link(&Link::mbit(10.0))], ["10 Mbit/s with 20 ms", "10 Mbit/s"]);
         assert_eq!(file_name(&bandwidth(1e7)), "10-mbit-s");
         assert_eq!(points(-0.0012), "-0.12");
         assert_eq!(times(106.5), "106×");

@@ -19,7 +19,6 @@ pub mod figures;
 pub mod files;
 mod format;
 mod interval;
-pub mod page;
 pub mod plot;
 mod progress;
 mod provenance;

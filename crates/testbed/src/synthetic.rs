@@ -88,7 +88,7 @@ pub(crate) fn diverged(compressor: &str, seed: u64) -> DivergedRun {
 
 /// The summary of runs over the default links of tables.
 pub(crate) fn summary(runs: &[RunRecord]) -> Summary {
-    summarize(runs, &Experiment::default().links()).unwrap()
+    summarize(runs, &Experiment::default().links).unwrap()
 }
 
 /// A run of a language model, with a perplexity.

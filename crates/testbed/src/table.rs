@@ -1,11 +1,12 @@
-//! Tables for terminals, for Markdown and for HTML, from the same cells.
+//! Tables for terminals, for Markdown, for HTML and as comma-separated values, from the same cells.
 
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table as ComfyTable, TableStyle};
+mod terminal;
+
 use gradwire::{printable, printable_lines};
 use gradwire_exchange::Exchange;
 use gradwire_train::Metric;
 
-use crate::format::{bandwidth, bytes, points, seconds, significant, times};
+use crate::format::{self, bytes, points, seconds, significant, times};
 use crate::summary::{Row, Spread, Summary};
 
 /// A table. The first column is text; the others are numbers, to the right, unless the table
@@ -17,34 +18,50 @@ pub struct Table {
     /// Cells, row by row; each row as long as the head.
     pub rows: Vec<Vec<String>>,
     numbers: bool,
+    /// Heads of columns that a narrow terminal leaves out, in this order.
+    optional: &'static [&'static str],
 }
 
 impl Table {
     /// A table without rows yet.
     pub fn new<S: ToString>(head: impl IntoIterator<Item = S>) -> Self {
         let head = head.into_iter().map(|head| head.to_string()).collect();
-        Self { head, rows: Vec::new(), numbers: true }
+        Self { head, rows: Vec::new(), numbers: true, optional: &[] }
     }
 
     /// A table with a row for each item, made column by column.
     pub fn of<T>(items: &[T]) -> Columns<'_, T> {
         let rows = vec![Vec::new(); items.len()];
-        Columns { items, table: Self { head: Vec::new(), rows, numbers: true } }
+        Columns { items, table: Self { rows, ..Self::new([""; 0]) } }
     }
 
     /// The same table without its second column, if that column has this head. In tables of a
     /// paper's designs it holds the specs, which are too wide for a terminal.
     pub fn without_second(mut self, head: &str) -> Self {
         if self.head.get(1).is_some_and(|second| second == head) {
-            self.head.remove(1);
-            self.rows.iter_mut().for_each(|row| drop(row.remove(1)));
+            self.remove(1);
         }
         self
+    }
+
+    fn remove(&mut self, column: usize) {
+        self.head.remove(column);
+        self.rows.iter_mut().for_each(|row| drop(row.remove(column)));
+    }
+
+    /// The same table, whose columns with these heads a narrow terminal leaves out, in this order.
+    pub fn with_optional(self, optional: &'static [&'static str]) -> Self {
+        Self { optional, ..self }
     }
 
     /// The same table with text in all columns.
     pub fn left_aligned(self) -> Self {
         Self { numbers: false, ..self }
+    }
+
+    /// Whether all columns but the first are numbers.
+    pub(crate) fn has_numbers(&self) -> bool {
+        self.numbers
     }
 
     /// Adds a row.
@@ -58,23 +75,14 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// For a terminal.
-    pub fn terminal(&self) -> String {
-        let mut table = ComfyTable::new();
-        table
-            .load_style(
-                TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')),
-            )
-            .set_content_arrangement(ContentArrangement::Disabled)
-            .set_header(&self.head);
-        for row in &self.rows {
-            table.add_row(row);
+    /// As comma-separated values (RFC 4180).
+    pub fn csv(&self) -> String {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        for row in [&self.head].into_iter().chain(&self.rows) {
+            writer.write_record(row).expect("rows have a cell for each column, in memory");
         }
-        let alignment = if self.numbers { CellAlignment::Right } else { CellAlignment::Left };
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(alignment);
-        }
-        table.trim_fmt()
+        let bytes = writer.into_inner().expect("memory takes all bytes");
+        String::from_utf8(bytes).expect("cells are text")
     }
 
     /// Whether it has no rows.
@@ -176,7 +184,7 @@ pub fn traffic(summary: &Summary) -> Table {
             table.push(cells);
         }
     }
-    table
+    table.with_optional(&["received", "sent", "down", "up", "bits/parameter", "exchange"])
 }
 
 /// How many runs of a row diverged: `1 of 3 diverged`.
@@ -197,10 +205,10 @@ pub fn time(summary: &Summary) -> Table {
         columns = columns.column(HIDDEN, |row| or_dash(row.hidden.map(hidden)));
     }
     for (at, link) in summary.links.iter().enumerate() {
-        let head = format!("{}, modelled", bandwidth(link.bits_per_second));
+        let head = format!("{}, modelled", format::link(link));
         columns = columns.column(head, |row| on_link(row, at));
     }
-    columns.table()
+    columns.table().with_optional(&["decompress", "compress", "compute", HIDDEN])
 }
 
 /// The column head for the fraction of communication hidden by overlap.
@@ -367,17 +375,10 @@ mod tests {
     }
 
     #[test]
-    fn terminal_tables_align_numbers_to_the_right() {
+    fn csv_quotes_what_needs_it() {
         let mut table = table();
-        table.push(["z", "100"]);
-        let text = table.terminal();
-        let ends: Vec<usize> = text
-            .lines()
-            .filter(|line| line.contains('1'))
-            .map(|line| line.trim_end().chars().count())
-            .collect();
-        assert_eq!(ends.len(), 2);
-        assert_eq!(ends[0], ends[1], "{text}");
+        table.push(["z", "1, \"one\""]);
+        assert_eq!(table.csv(), "a,b\nx<y,1\nz,\"1, \"\"one\"\"\"\n");
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! The verdict of a comparison: which compressors keep the quality of `none`, and which of these is
 //! the fastest on each link.
 
+use std::time::Duration;
+
+use gradwire_exchange::Link;
 use gradwire_train::Metric;
 use serde::Serialize;
 
-use crate::format::{bandwidth, points, significant};
+use crate::format::{self, points, significant};
 use crate::summary::{Row, Spread, Summary};
 use crate::table::{self, DIVERGED};
 
@@ -34,7 +37,7 @@ pub enum Judgement {
 
 impl Judgement {
     /// In words, as a verb.
-    fn verb(self) -> &'static str {
+    pub(crate) fn verb(self) -> &'static str {
         match self {
             Self::Keeps => "keeps",
             Self::Loses => "loses",
@@ -76,6 +79,8 @@ pub struct Choice {
 pub struct OnLink {
     /// The bandwidth.
     pub bits_per_second: f64,
+    /// The latency of a message in seconds.
+    pub latency_seconds: f64,
     /// The fastest compressor that keeps the quality; `None` if none of these is faster than
     /// `none`.
     pub fastest: Option<Choice>,
@@ -140,7 +145,9 @@ impl Verdict {
     }
 
     fn line(&self, link: &OnLink) -> String {
-        let rate = bandwidth(link.bits_per_second);
+        let &OnLink { bits_per_second, latency_seconds, .. } = link;
+        let latency = Duration::from_secs_f64(latency_seconds);
+        let rate = format::link(&Link { bits_per_second, latency });
         let named = |choice: &Choice| {
             let Choice { compressor, speedup } = choice;
             let judged = self.compressors.iter().find(|one| one.compressor == *compressor);
@@ -277,6 +284,7 @@ impl Comparison<'_> {
         let choice = |row: &Row, speedup| Choice { compressor: row.compressor.clone(), speedup };
         OnLink {
             bits_per_second: self.summary.links[link].bits_per_second,
+            latency_seconds: self.summary.links[link].latency.as_secs_f64(),
             fastest: fastest.map(|(row, speedup)| choice(row, speedup)),
             faster: faster.map(|(row, speedup, _)| choice(row, speedup)),
         }
@@ -289,7 +297,6 @@ impl Comparison<'_> {
 
 #[cfg(test)]
 mod tests {
-    use gradwire_exchange::Link;
     use gradwire_train::RunRecord;
 
     use super::*;

@@ -53,7 +53,7 @@ pub use memory::check_memory;
 pub use numerics::{changed_parts, marked, marks};
 pub use observer::Observer;
 pub use options::{RunOptions, Save};
-pub use provenance::VERSION;
+pub use provenance::{VERSION, instruction_set, processor};
 pub use record::{Evaluation, RunRecord, SentCounts, StepRecord, TrafficEstimate, WorkersChanged};
 pub use rotation::is_place_of_checkpoint;
 pub use run_rank::{deadline, run_elastic_rank, run_rank};

@@ -8,7 +8,7 @@ use std::thread::available_parallelism;
 pub const VERSION: &str = env!("GRADWIRE_VERSION");
 
 /// The name of this machine's processor; its architecture if the system does not know the name.
-pub(crate) fn processor() -> String {
+pub fn processor() -> String {
     name_in("/proc/cpuinfo")
 }
 
@@ -19,7 +19,7 @@ fn name_in(file: &str) -> String {
 }
 
 /// The instruction set of the kernels, with `+fma` if the models' matrix products are fused, too.
-pub(crate) fn instruction_set() -> String {
+pub fn instruction_set() -> String {
     #[cfg(target_arch = "x86_64")]
     if std::is_x86_feature_detected!("fma") {
         return format!("{}+fma", gradwire_bits::instruction_set());

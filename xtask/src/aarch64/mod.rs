@@ -3,7 +3,8 @@
 //! The emulator shows that bits are the same as on x86-64; it says nothing about speed. That every
 //! kernel is compiled to NEON instructions is read from the compiler's assembly ([`vectors`]).
 
-mod toolchain;
+mod emulation;
+mod python;
 mod vectors;
 
 use std::process::ExitCode;
@@ -11,7 +12,8 @@ use std::process::ExitCode;
 use crate::counts::{reads, reads_whole};
 use crate::debian;
 use crate::report::{Report, sum_up};
-use toolchain::{Toolchain, has_runtime, toolchain};
+use crate::toolchain::Toolchain;
+use emulation::{TARGET, cargo, has_runtime};
 
 /// Debian's Rust has the library for aarch64 in a package; with rustup it would be a target. The
 /// emulator needs the architecture's own C library, not the one of the cross compiler.
@@ -32,44 +34,68 @@ const QUICK: &str = "test -p gradwire-bits --lib";
 /// Random inputs of each of their properties, a quarter of what other processors try: the emulator
 /// is slow.
 const CASES: &str = "64";
-/// The tests of compressors and exchanges, and the digests of the small committed runs.
-const MORE: [&str; 3] = [
-    "test -p gradwire --lib",
-    "test -p gradwire-exchange --lib --tests",
-    "test -p gradwire-testbed --test committed_runs",
+/// The tests of compressors and exchanges, and the digests of the small committed runs: parts with
+/// their commands.
+const MORE: [(&str, &str); 3] = [
+    ("compressors", "test -p gradwire --lib --no-fail-fast"),
+    ("exchanges", "test -p gradwire-exchange --lib --tests --no-fail-fast"),
+    ("runs", "test -p gradwire-testbed --test committed_runs --no-fail-fast"),
 ];
+const KERNELS: &str = "kernels";
+const PYTHON: &str = "python";
 
-/// Runs everything, and prints a summary.
-pub(crate) fn run() -> ExitCode {
+/// Runs some parts, or all if none is named, and prints a summary. `None` if there is no such part.
+pub(crate) fn run(parts: &[String]) -> Option<ExitCode> {
+    let known = MORE.iter().map(|(part, _)| *part).chain([KERNELS, PYTHON]).collect::<Vec<_>>();
+    if parts.iter().any(|part| !known.contains(&part.as_str())) {
+        return None;
+    }
+    let wanted = |part| parts.is_empty() || parts.iter().any(|named| named == part);
     let mut report = Report::default();
-    let Some(toolchain) = check(&mut report) else { return ExitCode::FAILURE };
-    report.step("more on aarch64", |counts| {
-        let run = |step| reads(&mut toolchain.cargo(step), |line| counts.read(line));
-        MORE.map(run) == [true; MORE.len()]
-    });
-    sum_up(&report)
+    let Some(toolchain) = prepared() else { return Some(ExitCode::FAILURE) };
+    if wanted(KERNELS) {
+        kernels(&toolchain, &mut report);
+    }
+    for (part, step) in MORE.into_iter().filter(|(part, _)| wanted(part)) {
+        report.step(part, |counts| reads(&mut cargo(&toolchain, step), |line| counts.read(line)));
+    }
+    if wanted(PYTHON) {
+        python::test(&mut report);
+    }
+    Some(sum_up(&report))
 }
 
-/// Runs the quick tests, and looks for NEON instructions in the kernels. Prints output at the end,
-/// because other steps run at the same time. `None` if the tools are missing, which is reported.
-pub(crate) fn check(report: &mut Report) -> Option<Toolchain> {
+/// Runs the tests that belong to every change, if the tools are there.
+pub(crate) fn check(report: &mut Report) {
+    if let Some(toolchain) = prepared() {
+        kernels(&toolchain, report);
+    }
+}
+
+/// A toolchain for aarch64. Says so if the tools are missing.
+fn prepared() -> Option<Toolchain> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         // On an aarch64 processor all tests run for it anyway.
         println!("not run: tests for aarch64 under emulation, which need Linux on x86-64");
         return None;
     }
-    let are_here = || has_runtime() && toolchain().is_some();
+    let are_here = || has_runtime() && Toolchain::with_library(TARGET).is_some();
     if let Err(install) = debian::prepare(&PACKAGES, Some("arm64"), are_here) {
         // Not counted as skipped: continuous integration goes on without the second architecture.
         println!("not run: tests for aarch64 under emulation ({install})");
         return None;
     }
-    let toolchain = toolchain()?;
+    Toolchain::with_library(TARGET)
+}
+
+/// Runs the quick tests, and looks for NEON instructions in the kernels. Prints output at the end,
+/// because other steps run at the same time.
+fn kernels(toolchain: &Toolchain, report: &mut Report) {
     report.step("aarch64", |counts| {
-        let mut cargo = toolchain.cargo(QUICK);
+        let mut cargo = cargo(toolchain, QUICK);
         reads_whole(cargo.env("PROPTEST_CASES", CASES), |line| counts.read(line))
     });
-    report.step("NEON", |_| match vectors::without(&toolchain) {
+    report.step("NEON", |_| match vectors::without(toolchain) {
         Ok(missing) => {
             missing.iter().for_each(|kernel| println!("no NEON loop: {kernel}"));
             missing.is_empty()
@@ -79,5 +105,4 @@ pub(crate) fn check(report: &mut Report) -> Option<Toolchain> {
             false
         }
     });
-    Some(toolchain)
 }

@@ -18,7 +18,7 @@ pub(super) fn frames(trial: &mut Trial) -> Result<(), String> {
         let (file, count) = tensors(&mut trial.rng);
         trial.write("t.safetensors", &file)?;
         let mut compress = words(&format!(
-            "compress t.safetensors t.gw --seed {} --compressor",
+            "compress t.safetensors t.gw --force --seed {} --compressor",
             trial.rng.u32(..)
         ));
         compress.push(trial.catalogue.spec(&mut trial.rng));
@@ -29,9 +29,9 @@ pub(super) fn frames(trial: &mut Trial) -> Result<(), String> {
     // Decoded tensors come back unchanged if the codec is lossless.
     for line in [
         "inspect t.gw",
-        "decompress t.gw a.safetensors",
-        "compress a.safetensors b.gw --compressor none",
-        "decompress b.gw b.safetensors",
+        "decompress t.gw a.safetensors --force",
+        "compress a.safetensors b.gw --force --compressor none",
+        "decompress b.gw b.safetensors --force",
     ] {
         let ended = trial.gradwire(&words(line))?;
         if !ended.succeeded()? {

@@ -41,7 +41,7 @@ impl Code {
         let (mut words, mut joined) = ([0; SHORT_CHUNK / 4], [0; SHORT_CHUNK / 8]);
         let (fours, rest) = symbols.as_chunks();
         for fours in fours.chunks(words.len()) {
-            S::join(fours, &self.short, &mut words);
+            (S::JOIN)(fours, &self.short, &mut words);
             let (pairs, last) = words[..fours.len()].as_chunks();
             if join_words(pairs, &mut joined) <= u64::from(GROUP_BITS) {
                 writer.put_words(&joined[..pairs.len()]);

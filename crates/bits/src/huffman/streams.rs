@@ -99,16 +99,16 @@ impl Code {
         let several = out.len() >= S::LONG && self.symbols_per_lookup() >= S::WORTHWHILE;
         if several {
             let table = self.table.as_slice().try_into().expect("no code is longer than its index");
-            S::fill_several(table, &mut self.several);
+            (S::FILL_SEVERAL)(table, &mut self.several);
         }
         let table = self.fixed_table().expect("no code is longer than the index of a fixed table");
         let mut parts = quarters_mut(out);
         let mut positions = starts.map(|start| 8 * start as u64);
         let done = if several {
             let several = self.several.as_slice().try_into().expect("it was filled");
-            S::decode_several(several, bytes, &mut positions, &mut parts)
+            (S::DECODE_SEVERAL)(several, bytes, &mut positions, &mut parts)
         } else {
-            S::decode_singles(table, bytes, &mut positions, &mut parts)
+            (S::DECODE_SINGLES)(table, bytes, &mut positions, &mut parts)
         };
         let mut used = LENGTHS;
         for (i, part) in parts.into_iter().enumerate() {

@@ -3,9 +3,8 @@
 use alloc::vec::Vec;
 
 use super::several::{fill_pairs, fill_sixes};
-use crate::kernels::{Several, ShortCodes, Singles, join_byte_codes, join_codes};
+use crate::kernels::{LookUp, Several, ShortCodes, Singles, join_byte_codes, join_codes};
 use crate::kernels::{look_up_bytes, look_up_pairs, look_up_singles, look_up_sixes};
-use crate::quarters::STREAMS;
 
 pub(super) trait Symbol: Copy {
     /// The place in the alphabet.
@@ -15,15 +14,10 @@ pub(super) trait Symbol: Copy {
     fn at(index: u16) -> Self;
 
     /// [`join_codes`].
-    fn join(symbols: &[[Self; 4]], codes: &ShortCodes, words: &mut [u64]);
+    const JOIN: fn(&[[Self; 4]], &ShortCodes, &mut [u64]);
 
-    /// Decodes symbols of each stream while all have whole words left, and returns their numbers.
-    fn decode_singles(
-        table: &Singles,
-        bytes: &[u8],
-        positions: &mut [u64; STREAMS],
-        parts: &mut [&mut [Self]; STREAMS],
-    ) -> [usize; STREAMS];
+    /// Decodes single symbols.
+    const DECODE_SINGLES: LookUp<Singles, Self>;
 
     /// Several symbols are looked up in lists of at least this length, whose decoding takes longer
     /// than to fill the table.
@@ -33,18 +27,20 @@ pub(super) trait Symbol: Copy {
     const WORTHWHILE: f32;
 
     /// Fills the table of several symbols an entry.
-    fn fill_several(singles: &Singles, table: &mut Vec<u64>);
+    const FILL_SEVERAL: fn(&Singles, &mut Vec<u64>);
 
-    /// As [`decode_singles`](Self::decode_singles), with the table of several symbols an entry.
-    fn decode_several(
-        table: &Several,
-        bytes: &[u8],
-        positions: &mut [u64; STREAMS],
-        parts: &mut [&mut [Self]; STREAMS],
-    ) -> [usize; STREAMS];
+    /// Decodes with the table of several symbols an entry.
+    const DECODE_SEVERAL: LookUp<Several, Self>;
 }
 
 impl Symbol for u16 {
+    const JOIN: fn(&[[Self; 4]], &ShortCodes, &mut [u64]) = join_codes;
+    const DECODE_SINGLES: LookUp<Singles, Self> = look_up_singles;
+    const LONG: usize = 0;
+    const WORTHWHILE: f32 = 1.6;
+    const FILL_SEVERAL: fn(&Singles, &mut Vec<u64>) = fill_pairs;
+    const DECODE_SEVERAL: LookUp<Several, Self> = look_up_pairs;
+
     #[inline(always)]
     fn index(self) -> usize {
         self.into()
@@ -54,38 +50,16 @@ impl Symbol for u16 {
     fn at(index: u16) -> Self {
         index
     }
-
-    fn join(symbols: &[[Self; 4]], codes: &ShortCodes, words: &mut [u64]) {
-        join_codes(symbols, codes, words);
-    }
-
-    fn decode_singles(
-        table: &Singles,
-        bytes: &[u8],
-        positions: &mut [u64; STREAMS],
-        parts: &mut [&mut [Self]; STREAMS],
-    ) -> [usize; STREAMS] {
-        look_up_singles(table, bytes, positions, parts)
-    }
-
-    const LONG: usize = 0;
-    const WORTHWHILE: f32 = 1.6;
-
-    fn fill_several(singles: &Singles, table: &mut Vec<u64>) {
-        fill_pairs(singles, table);
-    }
-
-    fn decode_several(
-        table: &Several,
-        bytes: &[u8],
-        positions: &mut [u64; STREAMS],
-        parts: &mut [&mut [Self]; STREAMS],
-    ) -> [usize; STREAMS] {
-        look_up_pairs(table, bytes, positions, parts)
-    }
 }
 
 impl Symbol for u8 {
+    const JOIN: fn(&[[Self; 4]], &ShortCodes, &mut [u64]) = join_byte_codes;
+    const DECODE_SINGLES: LookUp<Singles, Self> = look_up_bytes;
+    const LONG: usize = 1 << 15;
+    const WORTHWHILE: f32 = 1.2;
+    const FILL_SEVERAL: fn(&Singles, &mut Vec<u64>) = fill_sixes;
+    const DECODE_SEVERAL: LookUp<Several, Self> = look_up_sixes;
+
     #[inline(always)]
     fn index(self) -> usize {
         self.into()
@@ -94,34 +68,5 @@ impl Symbol for u8 {
     #[inline(always)]
     fn at(index: u16) -> Self {
         index as u8
-    }
-
-    fn join(symbols: &[[Self; 4]], codes: &ShortCodes, words: &mut [u64]) {
-        join_byte_codes(symbols, codes, words);
-    }
-
-    fn decode_singles(
-        table: &Singles,
-        bytes: &[u8],
-        positions: &mut [u64; STREAMS],
-        parts: &mut [&mut [Self]; STREAMS],
-    ) -> [usize; STREAMS] {
-        look_up_bytes(table, bytes, positions, parts)
-    }
-
-    const LONG: usize = 1 << 15;
-    const WORTHWHILE: f32 = 1.2;
-
-    fn fill_several(singles: &Singles, table: &mut Vec<u64>) {
-        fill_sixes(singles, table);
-    }
-
-    fn decode_several(
-        table: &Several,
-        bytes: &[u8],
-        positions: &mut [u64; STREAMS],
-        parts: &mut [&mut [Self]; STREAMS],
-    ) -> [usize; STREAMS] {
-        look_up_sixes(table, bytes, positions, parts)
     }
 }

@@ -15,6 +15,11 @@ pub(crate) type Singles = [u32; 1 << TABLE_BITS];
 /// codes in the lowest.
 pub(crate) type Several = [u64; 1 << TABLE_BITS];
 
+/// Decodes symbols of each stream, from positions in bits on, while all have whole words left, and
+/// returns their numbers.
+pub(crate) type LookUp<T, S> =
+    fn(&T, &[u8], &mut [u64; STREAMS], &mut [&mut [S]; STREAMS]) -> [usize; STREAMS];
+
 /// The number of lookups that one window covers.
 const GROUP: usize = 4;
 /// The most symbols of one byte in an entry.
@@ -24,8 +29,7 @@ const ROOM: usize = 32;
 /// The bytes that a lookup writes; those past its symbols are overwritten.
 const WRITTEN: usize = 8;
 
-/// Defines a function that decodes symbols of each stream while all have whole words left, and
-/// returns their numbers.
+/// Defines a [`LookUp`].
 macro_rules! lookups {
     ($(#[$meta:meta])* $name:ident = $run:ident($table:ty) -> $symbol:ty) => {
         $(#[$meta])*

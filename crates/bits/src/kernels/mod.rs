@@ -34,6 +34,7 @@ pub(crate) mod level;
 #[allow(unsafe_code)]
 mod levels;
 mod lookups;
+mod mean;
 mod minifloat;
 mod natural;
 mod nibbles;
@@ -95,8 +96,9 @@ pub use hadamard::{hadamard, limits_reached, rotate, rotate_back};
 pub use hash::{columns_and_signs, hashed};
 pub use int8::{int8_add, int8_levels, int8_residual};
 pub use levels::{Levels, levels_add, levels_off, stochastic_levels};
-pub(crate) use lookups::{Several, Singles, TABLE_BITS};
+pub(crate) use lookups::{LookUp, Several, Singles, TABLE_BITS};
 pub(crate) use lookups::{look_up_bytes, look_up_pairs, look_up_singles, look_up_sixes};
+pub use mean::{f32_mean, f32_read};
 pub use natural::{natural_add, natural_residual, negative_zeros};
 pub use nibbles::{has_empty_nibble, pack_nibbles, unpack_nibbles};
 pub use octaves::{CLASSES, Octaves};

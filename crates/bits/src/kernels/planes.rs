@@ -50,66 +50,12 @@ planes!(split_4, join_4, u32, 4);
 planes!(split_8, join_8, u64, 8);
 
 cases![
-    ("split_2", |input, output| {
-        for rotation in [0, 1] {
-            let elements = input.elements(input.len, |at| {
-                core::array::from_fn::<_, 2, _>(|byte| input.word(2 * at + byte) as u8)
-            });
-            let mut planes: [_; 2] = core::array::from_fn(|_| input.zeros());
-            split_2(&elements, rotation, planes.each_mut().map(|plane| &mut plane[..]));
-            planes.iter().for_each(|plane| output.bits(plane.iter().copied()));
-        }
-    }),
-    ("join_2", |input, output| {
-        for rotation in [0, 1] {
-            let planes: [_; 2] = core::array::from_fn(|plane| {
-                input.elements(input.len, |at| input.word(2 * at + plane) as u8)
-            });
-            let mut elements = input.elements(input.len, |_| [0; 2]);
-            join_2(planes.each_ref().map(|plane| &plane[..]), rotation, &mut elements);
-            output.bits(elements.as_flattened().iter().copied());
-        }
-    }),
-    ("split_4", |input, output| {
-        for rotation in [0, 1] {
-            let elements = input.elements(input.len, |at| {
-                core::array::from_fn::<_, 4, _>(|byte| input.word(4 * at + byte) as u8)
-            });
-            let mut planes: [_; 4] = core::array::from_fn(|_| input.zeros());
-            split_4(&elements, rotation, planes.each_mut().map(|plane| &mut plane[..]));
-            planes.iter().for_each(|plane| output.bits(plane.iter().copied()));
-        }
-    }),
-    ("join_4", |input, output| {
-        for rotation in [0, 1] {
-            let planes: [_; 4] = core::array::from_fn(|plane| {
-                input.elements(input.len, |at| input.word(4 * at + plane) as u8)
-            });
-            let mut elements = input.elements(input.len, |_| [0; 4]);
-            join_4(planes.each_ref().map(|plane| &plane[..]), rotation, &mut elements);
-            output.bits(elements.as_flattened().iter().copied());
-        }
-    }),
-    ("split_8", |input, output| {
-        for rotation in [0, 1] {
-            let elements = input.elements(input.len, |at| {
-                core::array::from_fn::<_, 8, _>(|byte| input.word(8 * at + byte) as u8)
-            });
-            let mut planes: [_; 8] = core::array::from_fn(|_| input.zeros());
-            split_8(&elements, rotation, planes.each_mut().map(|plane| &mut plane[..]));
-            planes.iter().for_each(|plane| output.bits(plane.iter().copied()));
-        }
-    }),
-    ("join_8", |input, output| {
-        for rotation in [0, 1] {
-            let planes: [_; 8] = core::array::from_fn(|plane| {
-                input.elements(input.len, |at| input.word(8 * at + plane) as u8)
-            });
-            let mut elements = input.elements(input.len, |_| [0; 8]);
-            join_8(planes.each_ref().map(|plane| &plane[..]), rotation, &mut elements);
-            output.bits(elements.as_flattened().iter().copied());
-        }
-    }),
+    ("split_2", |input, output| splits(split_2, input, output)),
+    ("join_2", |input, output| joins(join_2, input, output)),
+    ("split_4", |input, output| splits(split_4, input, output)),
+    ("join_4", |input, output| joins(join_4, input, output)),
+    ("split_8", |input, output| splits(split_8, input, output)),
+    ("join_8", |input, output| joins(join_8, input, output)),
 ];
 
 #[cfg(test)]

@@ -12,9 +12,26 @@ kernel! {
     /// Bit patterns of absolute values have the order of the numbers, with infinity (`0x7f80_0000`)
     /// above the finite ones and NaN above infinity. One maximum therefore finds the scale and also
     /// detects non-finite elements.
-    pub fn abs_max_bits(values: &[f32]) -> u32 {
-        values.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff))
+    pub fn abs_max_bits / plain_abs_max_bits(simd, values: &[f32]) -> u32 {
+        // Four maxima at a time, because each waits for the one before.
+        let (groups, rest) = values.as_chunks::<64>();
+        let mut largest = [S::i32s::splat(simd, 0); 4];
+        for group in groups {
+            for four in group.chunks_exact(4 * S::f32s::LEN) {
+                for (x, largest) in four.chunks_exact(S::f32s::LEN).zip(&mut largest) {
+                    let magnitude = S::f32s::from_slice(simd, x).abs().bitcast::<S::i32s>();
+                    *largest = largest.max(magnitude);
+                }
+            }
+        }
+        let [a, b, c, d] = largest;
+        let largest = a.max(b).max(c.max(d)).reduce_max() as u32;
+        largest.max(plain_abs_max_bits(rest))
     }
+}
+
+fn plain_abs_max_bits(values: &[f32]) -> u32 {
+    values.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff))
 }
 
 kernel! {

@@ -2,7 +2,7 @@
 //!
 //! A step packs 64 signs into a word, however long the vectors are.
 
-use fearless_simd::prelude::*;
+use fearless_simd::{mask8x64, prelude::*};
 
 use super::{cases, kernel};
 
@@ -16,27 +16,33 @@ kernel! {
         let (groups, rest) = values.as_chunks::<64>();
         let (packed, last) = bits.split_at_mut(8 * groups.len());
         for (group, bytes) in groups.iter().zip(packed.as_chunks_mut::<8>().0) {
-            pack(bytes, S::f32s::LEN, #[inline(always)] |at| {
-                let x = S::f32s::from_slice(simd, &group[at..at + S::f32s::LEN]);
-                x.simd_ge(0.0).to_bitmask()
+            pack(simd, bytes, #[inline(always)] |at| {
+                S::f32s::from_slice(simd, &group[at..at + S::f32s::LEN]).simd_ge(0.0)
             });
         }
         plain_signs(rest, last);
     }
 }
 
-/// Packs 64 bits. `bits` gives `len` of them, from an index on.
-///
-/// Whole bytes are written at once, which is faster than joining them in a word.
+/// Packs 64 bits. `ones` says which of a vector of elements have a 1, from an index on.
 #[inline(always)]
-pub(super) fn pack(bytes: &mut [u8; 8], len: usize, mut bits: impl FnMut(usize) -> u64) {
-    let size = len.div_ceil(8);
-    for (at, bytes) in bytes.chunks_exact_mut(size).enumerate() {
-        let mut all = 0;
-        for lane in (0..8 * size).step_by(len) {
-            all |= bits(8 * size * at + lane) << lane;
+fn pack<S: Simd>(simd: S, bytes: &mut [u8; 8], mut ones: impl FnMut(usize) -> S::mask32s) {
+    let len = S::f32s::LEN;
+    if len < 8 {
+        // NEON packs a mask of bytes faster than sixteen masks of four lanes.
+        let mut lanes = [0; 64];
+        for (at, lanes) in lanes.chunks_exact_mut(4 * len).enumerate() {
+            let at = 4 * len * at;
+            let (a, b) = (ones(at), ones(at + len));
+            let (c, d) = (ones(at + 2 * len), ones(at + 3 * len));
+            a.narrow(b).narrow(c.narrow(d)).to_vector().store_slice(lanes);
         }
-        bytes.copy_from_slice(&all.to_le_bytes()[..size]);
+        *bytes = mask8x64::from_slice(simd, &lanes).to_bitmask().to_le_bytes();
+    } else {
+        // Whole bytes are written at once, which is faster than joining them in a word.
+        for (at, bytes) in bytes.chunks_exact_mut(len / 8).enumerate() {
+            bytes.copy_from_slice(&ones(len * at).to_bitmask().to_le_bytes()[..len / 8]);
+        }
     }
 }
 
@@ -53,15 +59,24 @@ kernel! {
     ///
     /// # Panics
     /// If the length of `bits` is not `values.len().div_ceil(8)`.
-    pub fn sign_bits(values: &[f32], bits: &mut [u8]) {
+    pub fn sign_bits / plain_sign_bits(simd, values: &[f32], bits: &mut [u8]) {
         assert_eq!(bits.len(), values.len().div_ceil(8));
-        let bit = |(at, x): (usize, &f32)| x.to_bits() >> 31 << at;
-        let pack = |values: &[f32]| values.iter().enumerate().map(bit).sum::<u32>() as u8;
-        let (eights, rest) = values.as_chunks::<8>();
-        eights.iter().zip(&mut *bits).for_each(|(values, byte)| *byte = pack(values));
-        if let ([_, ..], [.., last]) = (rest, bits) {
-            *last = pack(rest);
+        let (groups, rest) = values.as_chunks::<64>();
+        let (packed, last) = bits.split_at_mut(8 * groups.len());
+        for (group, bytes) in groups.iter().zip(packed.as_chunks_mut::<8>().0) {
+            pack(simd, bytes, #[inline(always)] |at| {
+                let x = S::f32s::from_slice(simd, &group[at..at + S::f32s::LEN]);
+                x.bitcast::<S::i32s>().simd_lt(0)
+            });
         }
+        plain_sign_bits(rest, last);
+    }
+}
+
+fn plain_sign_bits(values: &[f32], bits: &mut [u8]) {
+    for (values, packed) in values.chunks(8).zip(bits) {
+        let bit = |(i, x): (usize, &f32)| u8::from(x.is_sign_negative()) << i;
+        *packed = values.iter().enumerate().map(bit).sum();
     }
 }
 
@@ -83,12 +98,12 @@ kernel! {
         let (packed, last) = bits.split_at_mut(8 * groups.len());
         let [below, above] = [negative, positive].map(|x| S::f32s::splat(simd, x));
         for (group, bytes) in groups.iter_mut().zip(packed.as_chunks_mut::<8>().0) {
-            pack(bytes, S::f32s::LEN, #[inline(always)] |at| {
+            pack(simd, bytes, #[inline(always)] |at| {
                 let lanes = &mut group[at..at + S::f32s::LEN];
                 let x = S::f32s::from_slice(simd, lanes);
                 let sign = x.simd_ge(0.0);
                 (x - sign.select(above, below)).store_slice(lanes);
-                sign.to_bitmask()
+                sign
             });
         }
         plain_residual(rest, negative, positive, last);

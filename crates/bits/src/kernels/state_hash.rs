@@ -11,6 +11,8 @@
 //! A single flipped bit always changes both lanes: with a flip of bit b of one half, a term changes
 //! by 2^b · (other half + 1 or other half + 2^32), which is never 0 modulo 2^64.
 
+use fearless_simd::prelude::*;
+
 use super::prefetch::prefetch;
 use super::{cases, kernel};
 
@@ -22,28 +24,42 @@ const BLOCK: usize = 256;
 kernel! {
     /// The sum of the [terms](state_term) of all words of `bytes`, little-endian, the last one
     /// padded with zeros. The first word has the index `first`.
-    pub fn state_hash(bytes: &[u8], first: u64, seed: u64) -> [u64; 2] {
-        let (words, rest) = bytes.as_chunks::<8>();
-        let mut sums = [0u64; 2];
-        let mut weyl = seed.wrapping_add(first.wrapping_mul(STEP));
-        let mut ahead = words;
-        for block in words.chunks(BLOCK) {
-            ahead = ahead.get(BLOCK..).unwrap_or(&[]);
-            prefetch(&ahead[..ahead.len().min(BLOCK)]);
-            for word in block {
-                let [a, b] = mixed(weyl, u64::from_le_bytes(*word));
-                sums[0] = sums[0].wrapping_add(a);
-                sums[1] = sums[1].wrapping_add(b);
-                weyl = weyl.wrapping_add(STEP);
-            }
+    pub fn state_hash / plain_state_hash(
+        simd,
+        bytes: &[u8],
+        first: u64,
+        seed: u64,
+    ) -> [u64; 2] {
+        if cfg!(target_arch = "x86_64") {
+            // Only there the compiler multiplies halves of words in vectors.
+            return plain_state_hash(bytes, first, seed);
         }
-        if !rest.is_empty() {
-            let mut word = [0; 8];
-            word[..rest.len()].copy_from_slice(rest);
-            let [a, b] = mixed(weyl, u64::from_le_bytes(word));
-            sums = [sums[0].wrapping_add(a), sums[1].wrapping_add(b)];
+        let len = S::u64s::LEN;
+        let groups = bytes.chunks_exact(16 * len);
+        let (rest, done) = (groups.remainder(), (2 * len * groups.len()) as u64);
+        let start = seed.wrapping_add(first.wrapping_mul(STEP));
+        let weyl = |at: usize| start.wrapping_add((at as u64).wrapping_mul(STEP));
+        let mut weyls = (
+            S::u64s::from_fn(simd, weyl),
+            S::u64s::from_fn(simd, #[inline(always)] |at| weyl(len + at)),
+        );
+        let step = S::u64s::splat(simd, STEP.wrapping_mul(2 * len as u64));
+        let mut sums = [S::u64s::splat(simd, 0); 2];
+        for group in groups {
+            let (a, b) = group.split_at(8 * len);
+            let words = (S::u8s::from_slice(simd, a), S::u8s::from_slice(simd, b));
+            let words = (words.0.bitcast::<S::u64s>(), words.1.bitcast::<S::u64s>());
+            let keys = folded_both::<S>(weyls);
+            let keys = (keys.0 ^ keys.0 >> 31, keys.1 ^ keys.1 >> 31);
+            let terms = folded_both::<S>((words.0 ^ keys.0, words.1 ^ keys.1));
+            sums[0] += terms.0 + terms.1;
+            let keys = (keys.0 << 20 | keys.0 >> 44, keys.1 << 20 | keys.1 >> 44);
+            let terms = folded_both::<S>((words.0 ^ keys.0, words.1 ^ keys.1));
+            sums[1] += terms.0 + terms.1;
+            weyls = (weyls.0 + step, weyls.1 + step);
         }
-        sums
+        let [a, b] = plain_state_hash(rest, first.wrapping_add(done), seed);
+        [a.wrapping_add(sums[0].reduce_sum()), b.wrapping_add(sums[1].reduce_sum())]
     }
 }
 
@@ -64,6 +80,39 @@ fn mixed(weyl: u64, word: u64) -> [u64; 2] {
 #[inline(always)]
 fn folded(x: u64) -> u64 {
     x.wrapping_add((x & LOWER) * (x >> 32))
+}
+
+/// Two vectors of numbers, each number plus the product of its halves.
+#[inline(always)]
+fn folded_both<S: Simd>((a, b): (S::u64s, S::u64s)) -> (S::u64s, S::u64s) {
+    let (lower, upper) = a.bitcast::<S::u32s>().deinterleave(b.bitcast::<S::u32s>());
+    let products = lower.widening_mul(upper);
+    (a + products.0, b + products.1)
+}
+
+#[inline(always)]
+fn plain_state_hash(bytes: &[u8], first: u64, seed: u64) -> [u64; 2] {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut sums = [0u64; 2];
+    let mut weyl = seed.wrapping_add(first.wrapping_mul(STEP));
+    let mut ahead = words;
+    for block in words.chunks(BLOCK) {
+        ahead = ahead.get(BLOCK..).unwrap_or(&[]);
+        prefetch(&ahead[..ahead.len().min(BLOCK)]);
+        for word in block {
+            let [a, b] = mixed(weyl, u64::from_le_bytes(*word));
+            sums[0] = sums[0].wrapping_add(a);
+            sums[1] = sums[1].wrapping_add(b);
+            weyl = weyl.wrapping_add(STEP);
+        }
+    }
+    if !rest.is_empty() {
+        let mut word = [0; 8];
+        word[..rest.len()].copy_from_slice(rest);
+        let [a, b] = mixed(weyl, u64::from_le_bytes(word));
+        sums = [sums[0].wrapping_add(a), sums[1].wrapping_add(b)];
+    }
+    sums
 }
 
 cases![

@@ -40,7 +40,12 @@ kernel! {
                     above.select(x - scale, below.select(x + scale, x))
                 } else {
                     // Zero is subtracted from the others, not added, so −0 stays −0.
-                    let sent = above.to_vector() & positive | below.to_vector() & negative;
+                    let sent = below.to_vector() & negative;
+                    let sent = if cfg!(target_arch = "aarch64") {
+                        above.select(positive, sent)
+                    } else {
+                        above.to_vector() & positive | sent
+                    };
                     x - sent.bitcast::<S::f32s>()
                 };
                 left.store_slice(lanes);
@@ -170,12 +175,45 @@ fn reciprocal(power: u16) -> u16 {
 
 kernel! {
     /// The loop of [`ternary_add`].
-    fn add_digit(digits: &[u8], reciprocal: u16, scale: f32, out: &mut [f32]) {
-        for (&digit, out) in digits.iter().zip(out) {
-            let fraction = u16::from(digit).wrapping_mul(reciprocal);
-            let trit = ((u32::from(fraction) * 3) >> 16) as i16 - 1;
-            *out += scale * f32::from(trit);
+    fn add_digit / plain_add_digit(
+        simd,
+        digits: &[u8],
+        reciprocal: u16,
+        scale: f32,
+        out: &mut [f32],
+    ) {
+        let len = digits.len().min(out.len());
+        let whole = len / S::u8s::LEN * S::u8s::LEN;
+        let (digits, last) = digits[..len].split_at(whole);
+        let (out, rest) = out[..len].split_at_mut(whole);
+        // The upper half of 2^23, which a lower half of 16 bits is added to.
+        let power = S::u16s::splat(simd, 0x4b00);
+        let one_more = S::f32s::splat(simd, 8_388_609.0);
+        for (digits, out) in digits.chunks_exact(S::u8s::LEN).zip(out.chunks_exact_mut(S::u8s::LEN)) {
+            let (low, high) = S::u8s::from_slice(simd, digits).widen();
+            let (first, second) = out.split_at_mut(S::u16s::LEN);
+            for (bytes, out) in [(low, first), (high, second)] {
+                // The fraction minus a half, because signed numbers are faster to compare.
+                let fraction = (bytes * reciprocal + 0x8000).bitcast::<S::i16s>();
+                let (one, two) = (fraction.simd_gt(-0x2aab), fraction.simd_gt(0x2aaa));
+                // 2 minus the digit.
+                let rest = (one.to_vector() + two.to_vector() + 2).bitcast::<S::u16s>();
+                let (first, second) = out.split_at_mut(S::f32s::LEN);
+                for (rest, out) in [(rest.zip_low(power), first), (rest.zip_high(power), second)] {
+                    let trit = one_more - rest.bitcast::<S::f32s>();
+                    (S::f32s::from_slice(simd, out) + trit * scale).store_slice(out);
+                }
+            }
         }
+        plain_add_digit(last, reciprocal, scale, rest);
+    }
+}
+
+fn plain_add_digit(digits: &[u8], reciprocal: u16, scale: f32, out: &mut [f32]) {
+    for (&digit, out) in digits.iter().zip(out) {
+        let fraction = u16::from(digit).wrapping_mul(reciprocal);
+        let trit = ((u32::from(fraction) * 3) >> 16) as i16 - 1;
+        *out += scale * f32::from(trit);
     }
 }
 

@@ -4,12 +4,17 @@ use super::{LeftOut, Named};
 use crate::failure::Failure;
 use crate::output;
 
-/// Keeps the tensors with finite floats in every step, and names the others. All steps have the
-/// same tensors.
+/// Keeps the tensors with finite floats in every step, and names the others. Rounds float64 to
+/// float32. All steps have the same tensors.
 ///
 /// # Errors
 /// If none is left.
 pub(crate) fn retain(steps: &mut [Vec<Named>]) -> Result<(), Failure> {
+    for named in steps.iter_mut().flatten() {
+        if let Some(rounded) = named.values.rounded() {
+            named.values = rounded;
+        }
+    }
     let mut left_out = LeftOut::default();
     let tensors = steps.first().map_or(0, Vec::len);
     let kept: Vec<bool> = (0..tensors)
@@ -27,12 +32,12 @@ pub(crate) fn retain(steps: &mut [Vec<Named>]) -> Result<(), Failure> {
     }
     let Some(left_out) = left_out.text() else { return Ok(()) };
     if kept.contains(&true) {
-        let what = "Left out, because they are not finite float32, float16 or bfloat16";
+        let what = "Left out, because they are not finite floats of 16, 32 or 64 bits";
         output::note(format!("{what}: {left_out}."));
         return Ok(());
     }
     Err(Failure::Input(format!(
-        "the files have no tensor of finite float32, float16 or bfloat16, only {left_out}; give the gradients of a step"
+        "the files have no tensor of finite floats of 16, 32 or 64 bits, only {left_out}; give the gradients of a step"
     )))
 }
 

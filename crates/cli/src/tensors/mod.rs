@@ -8,23 +8,33 @@ mod tensor;
 
 use std::path::Path;
 
-use gradwire::files;
+use clap::ValueEnum;
 use gradwire::frame::ElementType;
 
 use crate::failure::Failure;
+use crate::streams;
 pub(crate) use left_out::LeftOut;
 pub(crate) use tensor::{Contents, Named, Values};
 
 /// The formats, distinguished by file extension.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     Npy,
     Safetensors,
 }
 
 impl Format {
-    /// The format of a path.
-    pub(crate) fn of(path: &Path) -> Result<Self, Failure> {
+    /// The given format, or else the format of a path.
+    pub(crate) fn of(given: Option<Self>, path: &Path) -> Result<Self, Failure> {
+        if let Some(format) = given {
+            return Ok(format);
+        }
+        if streams::is_standard(path) {
+            return Err(Failure::Input(
+                "a pipe has no file extension; give --format npy or --format safetensors"
+                    .to_owned(),
+            ));
+        }
         let extension = path.extension().and_then(|extension| extension.to_str());
         let remedy = match extension {
             Some("npy") => return Ok(Format::Npy),
@@ -49,16 +59,16 @@ impl Format {
     }
 }
 
-/// Reads a file of tensors.
-pub(crate) fn read(path: &Path) -> Result<Contents, Failure> {
-    let format = Format::of(path)?;
-    let bytes = read_bytes(path)?;
+/// Reads a file of tensors in the given format, or else in the format of its extension.
+pub(crate) fn read(path: &Path, format: Option<Format>) -> Result<Contents, Failure> {
+    let format = Format::of(format, path)?;
+    let bytes = streams::read(path)?;
     let contents = match format {
         Format::Npy => npy::read(&bytes, stem(path))
             .map(|tensor| Contents { tensors: vec![tensor], metadata: None }),
         Format::Safetensors => safetensors::read(&bytes),
     };
-    contents.map_err(|message| Failure::Input(format!("'{}': {message}", path.display())))
+    contents.map_err(|message| Failure::Input(format!("{}: {message}", streams::shown(path))))
 }
 
 /// The bytes of a file of this format.
@@ -73,15 +83,8 @@ pub(crate) fn write(format: Format, contents: &Contents) -> Result<Vec<u8>, Fail
     }
 }
 
-/// The whole of a file.
-pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
-    files::read(path).map_err(|error| {
-        let remedy = files::remedy(&error);
-        Failure::Input(format!("cannot read '{}': {error}{remedy}", path.display()))
-    })
-}
-
 /// The name of the tensor in a `.npy` file: the name of the file without its extension.
 fn stem(path: &Path) -> &str {
-    path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("tensor")
+    let name = path.file_stem().and_then(|stem| stem.to_str());
+    name.filter(|_| !streams::is_standard(path)).unwrap_or("tensor")
 }

@@ -1,6 +1,6 @@
 //! NumPy's `.npy`: a magic string, a version, and a Python dictionary that describes the bytes
-//! after it (NumPy Enhancement Proposal 1). Only little-endian numbers and truth values in
-//! row-major order are supported.
+//! after it (NumPy Enhancement Proposal 1). Only little-endian numbers and truth values are
+//! supported. Arrays in Fortran's order are brought into row-major order.
 
 use std::borrow::Cow;
 
@@ -39,11 +39,37 @@ pub(super) fn read(bytes: &[u8], name: &str) -> Result<Named, String> {
         split(bytes).ok_or("this is not a .npy file, or only the start of one; copy it again")?;
     let element = element(field(&header, "descr")?)?;
     let shape = shape(field(&header, "shape")?)?;
-    if field(&header, "fortran_order")?.starts_with("True") && shape.len() > 1 {
-        return Err("the array is in Fortran order; save numpy.ascontiguousarray of it".to_owned());
-    }
+    let is_fortran = field(&header, "fortran_order")?.starts_with("True") && shape.len() > 1;
     let tensor = tensor(name, &shape, element, data.len())?;
-    Ok(Named { tensor, values: Values::from_bytes(data, element) })
+    let size = element.bits() / 8;
+    let data = if is_fortran { row_major(data, &shape, size)?.into() } else { Cow::from(data) };
+    Ok(Named { tensor, values: Values::from_bytes(&data, element) })
+}
+
+/// The elements in row-major order, the last index fastest, of an array in Fortran's order, the
+/// first index fastest. Elements have `size` bytes.
+fn row_major(data: &[u8], shape: &[usize], size: usize) -> Result<Vec<u8>, String> {
+    let mut rows = Vec::new();
+    reserve(&mut rows, data.len())?;
+    let strides: Vec<usize> = shape
+        .iter()
+        .scan(1, |stride, dimension| Some(std::mem::replace(stride, *stride * dimension)))
+        .collect();
+    let (mut index, mut at) = (vec![0; shape.len()], 0);
+    for _ in 0..data.len() / size {
+        rows.extend_from_slice(&data[at * size..][..size]);
+        // To the next index, whose last part counts fastest.
+        for dimension in (0..shape.len()).rev() {
+            index[dimension] += 1;
+            at += strides[dimension];
+            if index[dimension] < shape[dimension] {
+                break;
+            }
+            at -= strides[dimension] * shape[dimension];
+            index[dimension] = 0;
+        }
+    }
+    Ok(rows)
 }
 
 /// The dictionary, and the data after it.
@@ -161,6 +187,22 @@ mod tests {
         assert_eq!(read(&half, "x").unwrap().values, Values::F16(vec![0x3c00]));
     }
 
+    /// The array whose element at (i, j, k) is 100 i + 10 j + k.
+    #[test]
+    fn arrays_in_fortrans_order_are_brought_into_rows() {
+        let shape = "(2, 3, 2)";
+        let read = |order: &str, data: &[u8]| {
+            let header =
+                format!("{{'descr': '|u1', 'fortran_order': {order}, 'shape': {shape}, }}");
+            read(&file(&header, data), "x").unwrap()
+        };
+        let rows = [0, 1, 10, 11, 20, 21, 100, 101, 110, 111, 120, 121];
+        let columns = [0, 100, 10, 110, 20, 120, 1, 101, 11, 111, 21, 121];
+        assert_eq!(read("True", &columns), read("False", &rows));
+        let empty = file("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 0), }", &[]);
+        assert_eq!(super::read(&empty, "x").unwrap().values, Values::F32(vec![]));
+    }
+
     #[test]
     fn what_is_written_is_read_back() {
         for (shape, values) in [
@@ -224,7 +266,6 @@ mod tests {
         let records = "{'descr': [('é', '<f4')], 'fortran_order': False, 'shape': (1,), }";
         assert!(read(&file(records, &[0; 4]), "x").unwrap_err().contains("records"));
         assert!(with(">f4", "False", "(1,)", 4).contains("little-endian"));
-        assert!(with("<f4", "True", "(2, 2)", 16).contains("Fortran"));
         assert!(with("<f4", "False", "(3,)", 8).contains("does not fit"));
         assert!(with("<f4", "False", "(4611686018427387904, 8)", 8).contains("does not fit"));
         assert!(with("<f4", "False", "(99999999999999999999,)", 8).contains("dimension"));

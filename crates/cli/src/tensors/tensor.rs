@@ -57,6 +57,16 @@ impl Values {
         }
     }
 
+    /// Elements of float64 rounded to float32; `None` for other types, and if a value is beyond the
+    /// range of float32, infinite or NaN.
+    pub(crate) fn rounded(&self) -> Option<Self> {
+        let Values::Other(ElementType::F64, bytes) = self else { return None };
+        let (words, _) = bytes.as_chunks();
+        let values = words.iter().map(|word| f64::from_le_bytes(*word) as f32);
+        let values = values.map(|value| value.is_finite().then_some(value)).collect::<Option<_>>();
+        values.map(Values::F32)
+    }
+
     /// The type of the elements.
     pub(crate) fn element(&self) -> ElementType {
         match self {

@@ -7,20 +7,19 @@ use std::path::PathBuf;
 
 use clap::Args;
 use gradwire::Spec;
-use gradwire_advice::{
-    Candidate, Cluster, OptimizerFamily, Recording, Situation, advise, parse_link,
-};
+use gradwire_advice::{Candidate, Cluster, OptimizerFamily, Recording, Situation, advise};
 use gradwire_exchange::Link;
 
 use crate::failure::Failure;
+use crate::numbers::{number, whole_in};
 use crate::output;
 use crate::progress::TrialBar;
 use crate::tensors::{self, Named, gradients};
 use nodes::Nodes;
 
-/// Predict step times on a link from recorded gradients, and recommend a compressor or none.
+/// Predict step times on a link, and recommend a compressor or none.
 ///
-/// Runs every compressor on the gradients and measures bytes, CPU time and the error that remains
+/// Runs every compressor on recorded gradients and measures bytes, CPU time and the error that remains
 /// after error feedback. From these and --step-ms it computes the time of a step on each link. It
 /// assumes that gradients become ready in reverse order of their names. gradwire.torch.advise
 /// records the gradients and times of a PyTorch model automatically. With --nodes it simulates
@@ -32,17 +31,17 @@ pub(crate) struct Advise {
     #[arg(required_unless_present_any = ["parameters", "preset"], value_name = "FILE")]
     gradients: Vec<PathBuf>,
     /// Number of ranks of the run, each on a machine of its own
-    #[arg(long, value_name = "N", required_unless_present_any = ["nodes", "preset"], value_parser = clap::value_parser!(u32).range(2..=65_536))]
+    #[arg(long, value_name = "N", required_unless_present_any = ["nodes", "preset"], value_parser = whole_in(2..=65_536u32))]
     ranks: Option<u32>,
     /// The time of a training step of one rank, without communication
-    #[arg(long, value_name = "MS", required_unless_present = "preset")]
+    #[arg(long, value_name = "MS", required_unless_present = "preset", value_parser = number)]
     step_ms: Option<f64>,
     /// The time of the backward pass within a step, which hides communication [default: two thirds
     /// of the step]
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = number)]
     backward_ms: Option<f64>,
     /// Each rank's link, such as 100mbit or 1gbit/2ms with a latency; repeat it for several
-    #[arg(long = "link", required_unless_present_any = ["nodes", "preset"], conflicts_with = "nodes", value_name = "LINK", value_parser = parse_link)]
+    #[arg(long = "link", required_unless_present_any = ["nodes", "preset"], conflicts_with = "nodes", value_name = "LINK")]
     links: Vec<Link>,
     /// The optimizer, such as adamw or sgd; error feedback harms adaptive optimizers more
     #[arg(long, value_name = "NAME", default_value = "adam", value_parser = optimizer)]
@@ -87,7 +86,8 @@ fn optimizer(name: &str) -> Result<OptimizerFamily, String> {
     let lower = name.to_lowercase();
     let name = lower.split(':').next().unwrap_or_default();
     if !OPTIMIZERS.contains(&name) {
-        return Err(format!("give one of {}", OPTIMIZERS.join(", ")));
+        let near = gradwire::suggestion(name, OPTIMIZERS);
+        return Err(format!("unknown optimizer{near}; give one of {}", OPTIMIZERS.join(", ")));
     }
     Ok(OptimizerFamily::of_name(name))
 }
@@ -144,7 +144,7 @@ impl Advise {
     fn steps(&self) -> Result<Vec<Vec<Named>>, Failure> {
         let mut steps = Vec::new();
         for path in &self.gradients {
-            steps.push(tensors::read(path)?.tensors);
+            steps.push(tensors::read(path, None)?.tensors);
         }
         let first: Vec<_> = steps[0].iter().map(|named| named.tensor.clone()).collect();
         for (path, step) in self.gradients.iter().zip(&steps) {

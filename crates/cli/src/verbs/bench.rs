@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use gradwire::Spec;
+use gradwire::{Spec, Tensor};
 use gradwire_delta::Mirror;
 use gradwire_delta::safetensors::Checkpoint;
 use gradwire_testbed::bench::deltas::{self, Way};
@@ -13,11 +13,15 @@ use gradwire_testbed::table::Table;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::form::{FORM, Form};
+use crate::numbers::whole_in;
+use crate::tensors::{self, gradients};
 use crate::{interrupt, output};
 
-/// Measure compression and decompression speed beside the speed that memory allows, on one or
-/// several cores.
+/// Measure the speed of compressors on this machine.
 ///
+/// Measures compression and decompression beside the speed that memory allows, on one or several
+/// cores. The best of several repetitions counts; the spread is how much longer the median one took.
 /// Decompression includes adding to the result. GB/s are 10⁹ bytes of float32 input per second. The
 /// bound is the speed of only moving the bytes that a method must move: all bytes at copy
 /// bandwidth, or the bytes that are read at read bandwidth, whichever is slower. Both bandwidths
@@ -32,7 +36,7 @@ pub(crate) struct Bench {
     codes: bool,
     /// Measure N threads that share one tensor, or a group of 16 tensors, and compare them with one
     /// thread and with N independent threads; repeat it for several
-    #[arg(long, value_name = "N", conflicts_with = "codes", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", conflicts_with = "codes", value_parser = whole_in(1..=MOST_THREADS))]
     threads: Vec<u32>,
     /// Compare with equivalent PyTorch operations, if there are any; needs a python3 with PyTorch
     #[arg(long, conflicts_with_all = ["codes", "threads"])]
@@ -42,17 +46,26 @@ pub(crate) struct Bench {
     /// checkpoints
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], conflicts_with_all = ["compressors", "codes", "peers", "elements"])]
     delta: Vec<PathBuf>,
+    /// Measure on the tensors of this .safetensors or .npy file, all together, instead of normal
+    /// variates
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["codes", "threads", "peers", "delta", "elements"])]
+    input: Option<PathBuf>,
     /// Number of elements of the tensor; repeat it for several [default: 65536, 1048576, 20971520;
     /// with --codes 65536, 8388608]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole_in(1..=u32::MAX))]
     elements: Vec<u32>,
     /// Measure with fewer repetitions
     #[arg(long)]
     quick: bool,
     /// Print JSON: an array with a row for each measurement
-    #[arg(long)]
+    #[arg(long, group = FORM)]
     json: bool,
+    #[command(flatten)]
+    form: Form,
 }
+
+/// The most threads.
+const MOST_THREADS: u32 = 4096;
 
 impl Bench {
     pub(crate) fn run(&self) -> Result<(), Failure> {
@@ -74,6 +87,8 @@ impl Bench {
                     .map_err(failed)
             })?;
             self.print(&rows, peers::table)?
+        } else if let Some(file) = &self.input {
+            self.print(&self.measure_file(file, effort)?, bench::table)?
         } else if let [old, new] = &self.delta[..] {
             let rows = self.measure_deltas(old, new, effort)?;
             self.print(&rows, deltas::table)?
@@ -97,7 +112,10 @@ impl Bench {
 
     /// Prints rows, and returns their number.
     fn print<T: Serialize>(&self, rows: &[T], table: fn(&[T]) -> Table) -> Result<usize, Failure> {
-        output::line(if self.json { output::json(rows) } else { table(rows).terminal() })?;
+        match self.json {
+            true => output::line(output::json(rows))?,
+            false => self.form.print_rows(rows, table)?,
+        }
         Ok(rows.len())
     }
 
@@ -105,6 +123,35 @@ impl Bench {
         let sizes = self.sizes(&codes::SYMBOLS);
         let sizes = sizes.into_iter().take_while(|_| !interrupt::asked());
         sizes.flat_map(|symbols| codes::measure(symbols, effort)).collect()
+    }
+
+    /// A row for each compressor, on the tensors of a file.
+    fn measure_file(
+        &self,
+        file: &Path,
+        effort: Effort,
+    ) -> Result<Vec<bench::Measurement>, Failure> {
+        let mut steps = vec![tensors::read(file, None)?.tensors];
+        gradients::retain(&mut steps)?;
+        let named = steps.into_iter().flatten().filter(|named| named.tensor.elements() > 0);
+        let tensors: Vec<(Tensor, Vec<f32>)> =
+            named.filter_map(|named| Some((named.tensor, named.values.to_f32()?))).collect();
+        let mut rows = Vec::new();
+        for spec in self.specs(bench::default_specs) {
+            if interrupt::asked() {
+                break;
+            }
+            output::note(format!("{spec}, {}", file.display()));
+            match bench::measure_on(&spec, &tensors, effort) {
+                Ok(row) => rows.push(row),
+                // A compressor of the default list may refuse a tensor.
+                Err(error) if self.compressors.is_empty() => {
+                    output::note(format!("{spec}: {error}"))
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(rows)
     }
 
     /// A row for each kind of delta and number of threads.
@@ -140,16 +187,18 @@ impl Bench {
         }
     }
 
+    /// The requested compressors, or the `usual` ones.
+    fn specs(&self, usual: fn() -> Vec<Spec>) -> Vec<Spec> {
+        if self.compressors.is_empty() { usual() } else { self.compressors.clone() }
+    }
+
     /// The rows of all requested compressors and sizes, or of the `usual` compressors.
     fn measure<T>(
         &self,
         usual: fn() -> Vec<Spec>,
         mut measure: impl FnMut(&Spec, usize) -> Result<Vec<T>, Failure>,
     ) -> Result<Vec<T>, Failure> {
-        let specs = match self.compressors.as_slice() {
-            [] => usual(),
-            given => given.to_vec(),
-        };
+        let specs = self.specs(usual);
         let sizes = self.sizes(&ELEMENTS);
         let mut rows = Vec::new();
         for &elements in &sizes {

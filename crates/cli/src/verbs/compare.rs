@@ -15,12 +15,13 @@ use gradwire_train::settings::TrainingSettings;
 use gradwire_train::{CompressionSchedule, RunConfig, RunRecord};
 
 use crate::failure::Failure;
+use crate::form::{FORM, Form};
 use crate::settings::{Settings, Several, command_line};
 use crate::{engine, output};
 
-/// Train one model with several compressors, and compare quality, bytes and time.
+/// Train one model with several compressors, and compare them.
 ///
-/// Without flags, trains LeNet-5 on generated digits with four workers, which takes three to four
+/// Compares quality, bytes and time. Without flags, trains LeNet-5 on generated digits with four workers, which takes three to four
 /// minutes on two cores. Times and bytes are compared with none, an uncompressed all-reduce as in
 /// DistributedDataParallel; each compressor has the exchange that gradwire.torch takes for it. With
 /// --exchange all have the same exchange, none included. Rules do not apply to none. Prints tables,
@@ -45,8 +46,10 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "FOLDER")]
     baseline: Option<PathBuf>,
     /// Print JSON: runs, compressors with modelled times, verdict, failures and version
-    #[arg(long)]
+    #[arg(long, group = FORM)]
     json: bool,
+    #[command(flatten)]
+    form: Form,
 }
 
 impl Compare {
@@ -138,12 +141,12 @@ impl Compare {
         let html = report::html(experiment, outcome, &command_line())?;
         self.settings.write_experiment(&self.out, &experiment.to_toml())?;
         write_atomic(&report, html.as_bytes())?;
-        let place = format!("Report: {}", report.display());
+        let place = format!("\nReport: {}", report.display());
         if self.json {
-            output::note(place);
+            output::note(place.trim_start());
             return Ok(());
         }
-        output::line(format!("\n{place}"))
+        self.form.text(place)
     }
 
     /// Prints the tables, or the rows as JSON.
@@ -153,23 +156,26 @@ impl Compare {
         outcome: &Outcome,
         changed: &[Changed],
     ) -> Result<(), Failure> {
-        if self.json {
+        if self.json || self.form.is_csv() {
             let mut comparison = Comparison::of(experiment, outcome)?;
             comparison.changes = self.baseline.is_some().then(|| changed.to_vec());
-            return output::line(output::json_of(&comparison));
+            return match self.json {
+                true => output::line(output::json_of(&comparison)),
+                false => self.form.print_csv(&comparison.lines()),
+            };
         }
-        let summary = summarize(&outcome.runs, &experiment.links())?;
+        let summary = summarize(&outcome.runs, &experiment.links)?;
         let summary = summary.with_diverged(&outcome.diverged);
-        print_tables(&summary)?;
+        print_tables(&summary, self.form)?;
         output::line("")?;
         let verdict = verdict::lines(&summary);
         if !verdict.is_empty() {
-            output::line(format!("{}\n", verdict.join("\n")))?;
+            self.form.text(format!("{}\n", verdict.join("\n")))?;
         }
-        table::notes(&summary).into_iter().try_for_each(output::line)?;
+        table::notes(&summary).into_iter().try_for_each(|note| self.form.text(note))?;
         let Some(folder) = &self.baseline else { return Ok(()) };
         output::line(format!("\nSince the runs in {}:", folder.display()))?;
-        output::line(changes::table(changed).terminal())
+        self.form.print(&changes::table(changed))
     }
 }
 
@@ -238,11 +244,13 @@ fn is_compared(
 }
 
 /// Prints the tables of quality and traffic, and of time; says if a compressor saves no traffic.
-pub(crate) fn print_tables(summary: &Summary) -> Result<(), Failure> {
-    output::line(table::traffic(summary).terminal())?;
-    table::beyond_all_reduce(summary).into_iter().try_for_each(output::line)?;
+pub(crate) fn print_tables(summary: &Summary, form: Form) -> Result<(), Failure> {
+    form.print(&table::traffic(summary))?;
     output::line("")?;
-    output::line(table::time(summary).terminal())
+    if let Some(note) = table::beyond_all_reduce(summary) {
+        form.text(format!("{note}\n"))?;
+    }
+    form.print(&table::time(summary))
 }
 
 /// Succeeds if all runs are done. Otherwise the error names the missing runs, the reason, and how

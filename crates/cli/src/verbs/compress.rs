@@ -5,47 +5,57 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use gradwire::frame::{Budget, Frame};
 use gradwire::{Encoder, Error, Spec};
-use gradwire_testbed::files::write_atomic;
 
 use crate::failure::Failure;
-use crate::output;
-use crate::tensors::{self, Contents, LeftOut, Named};
+use crate::numbers::whole;
+use crate::overwriting::Force;
+use crate::tensors::{self, Contents, Format, LeftOut, Named};
+use crate::{output, streams};
 
-/// Compress the tensors of a .npy or .safetensors file into a .gw file.
+/// Compress the tensors of a .npy or .safetensors file.
 ///
-/// Each tensor becomes one frame, which can be decoded without any other data. Tensors of float32,
-/// float16 and bfloat16 are compressed. Tensors of other types or with NaN or infinity are kept bit
-/// for bit, and so is the metadata of a .safetensors file.
+/// Each tensor becomes one frame of the .gw file, which can be decoded without any other data.
+/// Tensors of float32, float16 and bfloat16 are compressed, and float64 as float32, unless the
+/// compressor is lossless. Tensors of other types or with NaN or infinity are kept bit for bit, and
+/// so is the metadata of a .safetensors file.
 #[derive(Debug, Args)]
 pub(crate) struct Compress {
-    /// The file to read
+    /// The file to read; - for standard input, with --format
     input: PathBuf,
-    /// The .gw file to write
+    /// The .gw file to write; - for standard output
     output: PathBuf,
     /// The compressor, such as 3lc:s=1.75
     #[arg(long, value_name = "SPEC")]
     compressor: Spec,
     /// Seed of random draws
-    #[arg(long, value_name = "S", default_value_t = 0)]
+    #[arg(long, value_name = "S", default_value_t = 0, value_parser = whole::<u64>)]
     seed: u64,
+    /// The format of the input [default: by its extension]
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<Format>,
+    #[command(flatten)]
+    force: Force,
 }
 
 impl Compress {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         check_output(&self.output)?;
-        let Contents { tensors, metadata } = tensors::read(&self.input)?;
+        self.force.check(&self.output)?;
+        let Contents { mut tensors, metadata } = tensors::read(&self.input, self.format)?;
         if tensors.is_empty() {
-            let input = self.input.display();
-            return Err(Failure::Input(format!(
-                "'{input}' has no tensors, so there is nothing to compress"
-            )));
+            return Err(self.refused("it has no tensors, so there is nothing to compress"));
         }
         let spec = self.compressor.clone().without_history();
         let mut encoder = Encoder::new(&spec, self.seed, 0);
         let (mut file, mut bytes, mut kept) = (Vec::new(), 0, LeftOut::default());
-        let mut lost = Lost::default();
-        for named in &tensors {
+        let (mut lost, mut rounded) = (Lost::default(), LeftOut::default());
+        let is_exact = spec.entry().lossless || spec.entry().is_identity();
+        for named in &mut tensors {
             bytes += named.values.size();
+            if let Some(values) = named.values.rounded().filter(|_| !is_exact) {
+                rounded.add(named.tensor.name(), "float64".to_owned());
+                named.values = values;
+            }
             let reason = self.append(&mut encoder, named, &mut file, &mut lost);
             if let Some(reason) = reason.map_err(|error| self.refused(&error))? {
                 named.store(&mut file).map_err(|error| self.refused(&error))?;
@@ -55,18 +65,27 @@ impl Compress {
         if let Some(metadata) = metadata {
             metadata.write(&mut file);
         }
-        write_atomic(&self.output, &file)?;
+        streams::write(&self.output, &file)?;
         if let Some(kept) = kept.text() {
             output::note(format!("Kept bit for bit, not compressed: {kept}."));
         }
-        output::line(format!(
-            "{}: {} of {bytes} bytes in {}, {:.2}×",
-            self.output.display(),
+        if let Some(rounded) = rounded.text() {
+            output::note(format!("Rounded to float32 before compression: {rounded}."));
+        }
+        let text = format!(
+            "{} of {bytes} bytes in {}, {:.2}×",
             file.len(),
             plural(tensors.len(), "tensor"),
             bytes as f64 / file.len().max(1) as f64
-        ))?;
-        lost.lines().into_iter().try_for_each(output::line)
+        );
+        streams::report(&self.output, &text)?;
+        lost.lines().into_iter().try_for_each(|line| match streams::is_standard(&self.output) {
+            true => {
+                output::note(line);
+                Ok(())
+            }
+            false => output::line(line),
+        })
     }
 
     /// Appends the frame of a compressed tensor. If no compressor accepts the tensor, appends
@@ -108,7 +127,7 @@ impl Compress {
     }
 
     fn refused(&self, error: &str) -> Failure {
-        Failure::Input(format!("'{}': {error}", self.input.display()))
+        Failure::Input(format!("{}: {error}", streams::shown(&self.input)))
     }
 }
 
@@ -149,8 +168,8 @@ impl Lost {
 
 /// Refuses a file that does not end in `.gw`: it may be the tensors themselves.
 fn check_output(path: &Path) -> Result<(), Failure> {
-    match path.extension().is_some_and(|ending| ending == "gw") {
-        true => Ok(()),
+    match streams::is_standard(path) || path.extension().is_some_and(|ending| ending == "gw") {
+        true => streams::refuse_terminal(path),
         false => Err(Failure::Input(format!(
             "'{}' does not end in .gw; name a .gw file for the frames",
             path.display()

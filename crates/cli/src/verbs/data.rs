@@ -7,19 +7,25 @@ use gradwire_models::data::{self, Content, Known, ROOT_VARIABLE, Verdict};
 use gradwire_testbed::table::Table;
 
 use crate::failure::Failure;
+use crate::form::Form;
 use crate::output;
 
-/// Show the data sets known by name, or check the files in a folder.
+/// Show the known data sets, or check the files in a folder.
 #[derive(Debug, Args)]
 pub(crate) struct Data {
     #[command(subcommand)]
     action: Option<Action>,
+    #[command(flatten)]
+    form: Form,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List the data sets known by name and the folders searched for each (the default)
-    List,
+    List {
+        #[command(flatten)]
+        form: Form,
+    },
     /// Recognise and load the data set in a folder, and compare its files with known checksums
     Check {
         /// The folder, not the name of a data set; without arguments, gradwire data shows the
@@ -31,29 +37,36 @@ enum Action {
 impl Data {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         match &self.action {
-            None | Some(Action::List) => list(),
+            None => list(self.form),
+            Some(Action::List { form }) => list(*form),
             Some(Action::Check { dir }) => check(dir),
         }
     }
 }
 
-fn list() -> Result<(), Failure> {
+fn list(form: Form) -> Result<(), Failure> {
     let catalogue = data::catalogue();
     let table = Table::of(&catalogue)
         .column("name", |known| known.name)
         .column("what it is", |known| known.summary)
         .column("where it is", |known| place(known))
         .table();
-    output::line(table.left_aligned().terminal())?;
-    output::line(format!(
-        "\nData sets are searched for in ${ROOT_VARIABLE}/<name>, then in data/<name>. --data \
-         takes a name, or any folder with such files:\n"
-    ))?;
-    for known in catalogue.iter().filter(|known| !known.files.is_empty()) {
-        let files: Vec<_> = known.files.iter().map(|file| file.name).collect();
-        output::line(format!("{}: {}", known.name, files.join(", ")))?;
+    form.print(&table.left_aligned())?;
+    if form.is_csv() {
+        return Ok(());
     }
-    Ok(())
+    output::line(format!(
+        "\nData sets are searched for in ${ROOT_VARIABLE}/<name>, then in data/<name>.\n\
+         --data takes a name, or any folder with such files:\n"
+    ))?;
+    let with_files: Vec<_> = catalogue.iter().filter(|known| !known.files.is_empty()).collect();
+    let files = Table::of(&with_files)
+        .column("name", |known| known.name)
+        .column("files", |known| {
+            known.files.iter().map(|file| file.name).collect::<Vec<_>>().join(", ")
+        })
+        .table();
+    form.print(&files.left_aligned())
 }
 
 fn place(known: &Known) -> String {

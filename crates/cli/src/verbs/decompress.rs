@@ -6,51 +6,58 @@ use std::path::PathBuf;
 use clap::Args;
 use gradwire::frame::{Budget, FrameError, Item, Metadata};
 use gradwire::{Dtype, printable};
-use gradwire_testbed::files::write_atomic;
 
 use crate::failure::Failure;
-use crate::output;
+use crate::numbers::whole;
+use crate::overwriting::Force;
 use crate::tensors::{self, Contents, Format, Named, Values};
 use crate::verbs::compress::plural;
 use crate::verbs::inspect::frames;
+use crate::{output, streams};
 
 /// Decompress a .gw file into a .npy or .safetensors file.
 ///
-/// Restores the original element types, and the metadata of a .safetensors file. A .npy file holds
+/// Restores the element types of the messages, and the metadata of a .safetensors file. A .npy file holds
 /// one tensor and no metadata. NumPy has no bfloat16, so bfloat16 becomes float32 there, without
 /// loss.
 #[derive(Debug, Args)]
 pub(crate) struct Decompress {
-    /// The .gw file to read
+    /// The .gw file to read; - for standard input
     input: PathBuf,
-    /// The file to write; its extension selects the format
+    /// The file to write; - for standard output, with --format
     output: PathBuf,
+    /// The format of the output [default: by its extension]
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<Format>,
     /// Maximum number of bytes for all tensors together; compressed tensors count as float32
     /// [default: 1024 times the input, at least 256 MiB]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = whole::<u64>)]
     max_bytes: Option<u64>,
+    #[command(flatten)]
+    force: Force,
 }
 
 impl Decompress {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let format = Format::of(&self.output)?;
-        let bytes = tensors::read_bytes(&self.input)?;
+        let format = Format::of(self.format, &self.output)?;
+        streams::refuse_terminal(&self.output)?;
+        self.force.check(&self.output)?;
+        let bytes = streams::read(&self.input)?;
         let default = || Budget::for_frames(bytes.len());
         let budget = self.max_bytes.map_or_else(default, Budget::new);
         let mut restored = Restored { format, budget, tensors: Vec::new(), metadata: None };
         for item in frames(&self.input, &bytes)? {
             restored
                 .add(item)
-                .map_err(|e| Failure::Input(format!("'{}': {e}", self.input.display())))?;
+                .map_err(|e| Failure::Input(format!("{}: {e}", streams::shown(&self.input))))?;
         }
         let Restored { tensors, metadata, .. } = restored;
         if format == Format::Npy && metadata.is_some() {
             output::note("The metadata was left out, because a .npy file cannot hold it.");
         }
         let contents = Contents { tensors, metadata };
-        write_atomic(&self.output, &tensors::write(format, &contents)?)?;
-        let count = plural(contents.tensors.len(), "tensor");
-        output::line(format!("{}: {count}", self.output.display()))
+        streams::write(&self.output, &tensors::write(format, &contents)?)?;
+        streams::report(&self.output, &plural(contents.tensors.len(), "tensor"))
     }
 }
 

@@ -8,10 +8,11 @@ use gradwire_delta::safetensors::Checkpoint;
 
 use crate::deltas::{Output, Threads, report};
 use crate::failure::Failure;
+use crate::overwriting::Force;
 
-/// Write the changes from one checkpoint to the next into a .gwd file.
+/// Write the changes from one checkpoint to the next.
 ///
-/// A checkpoint is a .safetensors file, or a folder with such files and their index. `gradwire
+/// Writes a .gwd file. A checkpoint is a .safetensors file, or a folder with such files and their index. `gradwire
 /// patch OLD D -o NEW` restores the new files byte for byte; files without weights, such as
 /// config.json, are not included. The same checkpoints give the same bytes. Weights are read in
 /// blocks: memory is about 100 MiB for each thread, whatever the size of the model.
@@ -29,13 +30,15 @@ pub(crate) struct Delta {
     portable: bool,
     #[command(flatten)]
     threads: Threads,
+    #[command(flatten)]
+    force: Force,
 }
 
 impl Delta {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let [old, new] = [&self.old, &self.new].map(|path| Checkpoint::open(path));
         let (old, new) = (old?, new?);
-        let mut output = Output::create(&self.output)?;
+        let mut output = Output::create(&self.output, &self.force)?;
         let (portable, mut workers) = (self.portable, self.threads.workers());
         let summary =
             output.fill(|sink| on_disk::delta(&old, &new, portable, &mut workers, sink))?;

@@ -8,10 +8,11 @@ use gradwire_delta::safetensors::Checkpoint;
 
 use crate::deltas::{Output, Threads, inputs, report};
 use crate::failure::Failure;
+use crate::overwriting::Force;
 
-/// Join deltas that follow each other into one, which is shorter than all of them.
+/// Join deltas that follow each other into one.
 ///
-/// Needs the checkpoint that the first delta changes, and disk space for another one beside the
+/// The delta is shorter than all of them together. Needs the checkpoint that the first delta changes, and disk space for another one beside the
 /// output, for a moment.
 #[derive(Debug, Args)]
 pub(crate) struct Fold {
@@ -28,6 +29,8 @@ pub(crate) struct Fold {
     portable: bool,
     #[command(flatten)]
     threads: Threads,
+    #[command(flatten)]
+    force: Force,
 }
 
 impl Fold {
@@ -37,7 +40,7 @@ impl Fold {
         let mut scratch = self.output.clone().into_os_string();
         scratch.push(".weights");
         let scratch = PathBuf::from(scratch);
-        let mut output = Output::create(&self.output)?;
+        let mut output = Output::create(&self.output, &self.force)?;
         let (portable, mut workers) = (self.portable, self.threads.workers());
         let summary = output
             .fill(|sink| on_disk::fold(&old, &deltas, &scratch, portable, &mut workers, sink))?;

@@ -6,22 +6,28 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use gradwire::Tensor;
 use gradwire::frame::{ElementType, Frame, Item, Metadata, StoredTensor};
+use gradwire_delta::on_disk::Input;
 use gradwire_testbed::table::Table;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::form::{FORM, Form};
 use crate::verbs::inspect_delta;
-use crate::{deltas, output, tensors};
+use crate::{output, streams};
 
-/// Show the content of a .gw or .gwd file, after verifying its checksums.
+/// Show the content of a .gw or .gwd file.
+///
+/// Verifies all checksums first.
 #[derive(Debug, Args)]
 pub(crate) struct Inspect {
-    /// The .gw or .gwd file; - for a .gwd file on standard input
+    /// The .gw or .gwd file; - for standard input
     input: PathBuf,
     /// Print JSON: an array with a row for each frame; for a .gwd file a row for the whole and one
     /// for each record
-    #[arg(long)]
+    #[arg(long, group = FORM)]
     json: bool,
+    #[command(flatten)]
+    form: Form,
 }
 
 /// A frame, in JSON.
@@ -49,10 +55,17 @@ struct TensorRow {
 
 impl Inspect {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        if deltas::is_stream(&self.input) {
-            return inspect_delta::run(&deltas::input(&self.input)?, self.json);
+        let file = match streams::is_standard(&self.input) {
+            true => Input::Bytes("standard input".into(), streams::read(&self.input)?),
+            false => Input::File(self.input.clone()),
+        };
+        if file.is_stream() {
+            return inspect_delta::run(&file, self.json, self.form);
         }
-        let bytes = tensors::read_bytes(&self.input)?;
+        let bytes = match file {
+            Input::Bytes(_, bytes) => bytes,
+            Input::File(path) => streams::read(&path)?,
+        };
         let items = frames(&self.input, &bytes)?;
         let rows = items.iter().map(Row::of).collect::<Result<Vec<_>, _>>()?;
         if self.json {
@@ -65,13 +78,14 @@ impl Inspect {
                 Row::Metadata { metadata } => entries.extend(metadata),
             }
         }
-        output::line(table(&tensors).terminal())?;
+        self.form.print(&table(&tensors))?;
         if !entries.is_empty() {
             let entries = Table::of(&entries)
                 .column("metadata", |(name, _)| name)
                 .column("value", |(_, value)| value)
                 .table();
-            output::line(format!("\n{}", entries.left_aligned().terminal()))?;
+            output::line("")?;
+            self.form.print(&entries.left_aligned())?;
         }
         Ok(())
     }
@@ -85,8 +99,8 @@ pub(crate) fn frames<'a>(path: &Path, bytes: &'a [u8]) -> Result<Vec<Item<'a>>, 
         let at = bytes.len() - rest.len();
         let frame = Item::read(&mut rest).map_err(|error| {
             let number = frames.len() + 1;
-            let path = path.display();
-            Failure::Input(format!("'{path}', frame {number} (at byte {at}): {error}"))
+            let path = streams::shown(path);
+            Failure::Input(format!("{path}, frame {number} (at byte {at}): {error}"))
         })?;
         frames.push(frame);
     }
@@ -146,7 +160,7 @@ fn table(rows: &[&TensorRow]) -> Table {
         .column("tensor", |row| &row.tensor)
         .column("shape", |row| format!("{:?}", row.shape))
         .column("type", |row| row.dtype)
-        .column("compressor", |row| row.compressor.as_deref().unwrap_or("- (uncompressed)"))
+        .column("compressor", |row| row.compressor.as_deref().unwrap_or("(uncompressed)"))
         .column("seed", |row| or_dash(row.seed))
         .column("step", |row| or_dash(row.step))
         .column("rank", |row| or_dash(row.rank.map(u64::from)))
@@ -155,4 +169,5 @@ fn table(rows: &[&TensorRow]) -> Table {
         .column("bits/element", |row| format!("{:.3}", row.bits_per_element))
         .column("checksum", |_| "right")
         .table()
+        .with_optional(&["checksum", "rank", "step", "seed", "elements"])
 }

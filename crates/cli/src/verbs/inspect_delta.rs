@@ -7,6 +7,7 @@ use gradwire_testbed::table::Table;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::form::Form;
 use crate::output;
 
 /// The stream, in JSON.
@@ -44,7 +45,7 @@ enum Row {
 }
 
 /// Shows a stream, after verifying its checksums.
-pub(crate) fn run(input: &Input, json: bool) -> Result<(), Failure> {
+pub(crate) fn run(input: &Input, json: bool, form: Form) -> Result<(), Failure> {
     let survey = input.survey()?;
     let stream = StreamRow::of(&survey);
     let records: Vec<RecordRow> = survey.records.iter().map(RecordRow::of).collect();
@@ -53,7 +54,7 @@ pub(crate) fn run(input: &Input, json: bool) -> Result<(), Failure> {
             [Row::Stream(stream)].into_iter().chain(records.into_iter().map(Row::Record)).collect();
         return output::line(output::json(&rows));
     }
-    output::line(heading(&stream, &survey.header))?;
+    form.text(heading(&stream, &survey.header))?;
     if records.is_empty() {
         return Ok(());
     }
@@ -64,7 +65,8 @@ pub(crate) fn run(input: &Input, json: bool) -> Result<(), Failure> {
         .column("shape", |row| row.shape.as_ref().map_or("-".to_owned(), |s| format!("{s:?}")))
         .column("bytes", |row| row.bytes)
         .table();
-    output::line(format!("\n{}", table.terminal()))
+    form.text("")?;
+    form.print(&table)
 }
 
 /// The lines above the records.

@@ -9,9 +9,12 @@ use gradwire_testbed::table::Table;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::form::{FORM, Form};
 use crate::output;
 
-/// List the compressors, or describe some of them: formula, message, parameters, paper.
+/// List the compressors, or describe some of them.
+///
+/// Describes formula, message, parameters and paper.
 #[derive(Debug, Args)]
 pub(crate) struct List {
     /// Compressors to describe, such as 3lc or sbc2 [default: one line for each
@@ -19,8 +22,10 @@ pub(crate) struct List {
     #[arg(value_name = "COMPRESSOR")]
     compressors: Vec<Spec>,
     /// Print JSON: an array with a row for each compressor
-    #[arg(long)]
+    #[arg(long, group = FORM)]
     json: bool,
+    #[command(flatten)]
+    form: Form,
 }
 
 /// Ways to train that work with every compressor.
@@ -43,8 +48,9 @@ const WITH_ALL: [(&str, &str); 4] = [
 
 /// The compressors to try first.
 const FIRST: &str = "\
-Try first: eden (one bit per element) or int8 for gradients, or 3lc for gradients of CNNs with momentum.
-With Adam, error feedback raises the loss of most methods that need it; docs/choosing.md has measurements.";
+Try first: eden (one bit per element) or int8 for gradients, or 3lc for
+gradients of CNNs with momentum. With Adam, error feedback raises the loss of
+most methods that need it; docs/choosing.md has measurements.";
 
 #[derive(Debug, Serialize)]
 struct Row {
@@ -74,9 +80,9 @@ impl List {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let all = || rows(registry::all());
         match (&self.compressors[..], self.json) {
-            ([], false) => overview(&all()),
+            ([], false) => overview(&all(), self.form),
             ([], true) => output::line(output::json(&all())),
-            (some, false) => some.iter().try_for_each(describe),
+            (some, false) => some.iter().try_for_each(|spec| describe(spec, self.form)),
             (some, true) => output::line(output::json(&rows(some.iter().map(Spec::entry)))),
         }
     }
@@ -87,27 +93,34 @@ fn rows(entries: impl Iterator<Item = &'static Entry>) -> Vec<Row> {
 }
 
 /// A line for each compressor, preset and way to train.
-fn overview(rows: &[Row]) -> Result<(), Failure> {
+fn overview(rows: &[Row], form: Form) -> Result<(), Failure> {
     let compressors = Table::of(rows)
         .column("compressor", |row| row.id)
         .column("family", |row| row.family)
         .column("what it does", |row| row.summary)
         .table();
-    output::line(compressors.left_aligned().terminal())?;
-    output::line("\nPresets (compressors with preset parameters):\n")?;
-    for preset in PRESETS {
-        output::line(format!(" {} = {}:{}", preset.name, preset.id, preset.items))?;
+    form.print(&compressors.left_aligned())?;
+    if form.is_csv() {
+        return Ok(());
     }
-    output::line("\nWays to train, for every compressor:\n")?;
-    WITH_ALL.iter().try_for_each(|(form, use_)| output::line(format!(" {form}: {use_}")))?;
+    output::line("\nPresets (compressors with preset parameters):\n")?;
+    let presets = Table::of(PRESETS)
+        .column("preset", |preset| preset.name)
+        .column("compressor", |preset| format!("{}:{}", preset.id, preset.items))
+        .table();
+    form.print(&presets.left_aligned())?;
+    output::line("\nFor every compressor:\n")?;
+    let with_all = Table::of(&WITH_ALL)
+        .column("way to train", |(name, _)| name)
+        .column("what it does", |(_, what)| what)
+        .table();
+    form.print(&with_all.left_aligned())?;
     output::line(format!("\n{FIRST}"))?;
-    output::line(
-        "\nFor the parameters, formula, message and paper of one compressor: gradwire list NAME",
-    )
+    output::line("\nParameters, formula, message and paper of one compressor: gradwire list NAME")
 }
 
 /// All about one compressor. A preset's parameters are in the first line.
-fn describe(spec: &Spec) -> Result<(), Failure> {
+fn describe(spec: &Spec, form: Form) -> Result<(), Failure> {
     let entry = spec.entry();
     let row = Row::of(entry);
     let properties = [
@@ -137,9 +150,15 @@ fn describe(spec: &Spec) -> Result<(), Failure> {
         .column("values", |one| &one.values)
         .column("what it does", |one| one.help)
         .table();
-    output::line(format!("{spec}: {}\n", row.summary))?;
-    properties.iter().try_for_each(|(name, value)| output::line(format!(" {name:<15} {value}")))?;
-    output::line(format!("\n{}\n", parameters.left_aligned().terminal()))
+    form.text(format!("{spec}: {}\n", row.summary))?;
+    let properties = Table::of(&properties)
+        .column("property", |(name, _)| name)
+        .column("value", |(_, value)| value)
+        .table();
+    form.print(&properties.left_aligned())?;
+    output::line("")?;
+    form.print(&parameters.left_aligned())?;
+    output::line("")
 }
 
 impl Row {

@@ -8,6 +8,7 @@ use gradwire_delta::safetensors::Checkpoint;
 
 use crate::deltas::{Output, Threads, report};
 use crate::failure::Failure;
+use crate::overwriting::Force;
 
 /// Compress a checkpoint into a .gwd file, without loss.
 ///
@@ -24,12 +25,14 @@ pub(crate) struct Pack {
     output: PathBuf,
     #[command(flatten)]
     threads: Threads,
+    #[command(flatten)]
+    force: Force,
 }
 
 impl Pack {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let checkpoint = Checkpoint::open(&self.input)?;
-        let mut output = Output::create(&self.output)?;
+        let mut output = Output::create(&self.output, &self.force)?;
         let mut workers = self.threads.workers();
         let summary = output.fill(|sink| on_disk::pack(&checkpoint, &mut workers, sink))?;
         output.finish()?;

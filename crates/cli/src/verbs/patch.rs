@@ -8,7 +8,9 @@ use gradwire_delta::safetensors::Checkpoint;
 
 use crate::deltas::{Threads, inputs};
 use crate::failure::Failure;
+use crate::numbers::whole;
 use crate::output;
+use crate::overwriting::Force;
 
 /// Apply deltas to a checkpoint, one after the other.
 ///
@@ -35,14 +37,17 @@ pub(crate) struct Patch {
     in_place: bool,
     /// Maximum number of bytes of new tensors in a delta [default: 1024 times the delta, at least
     /// 1 GiB]
-    #[arg(long, value_name = "BYTES", conflicts_with = "in_place")]
+    #[arg(long, value_name = "BYTES", value_parser = whole::<u64>, conflicts_with = "in_place")]
     max_bytes: Option<u64>,
     #[command(flatten)]
     threads: Threads,
+    #[command(flatten)]
+    force: Force,
 }
 
 impl Patch {
     pub(crate) fn run(&self) -> Result<(), Failure> {
+        self.output.as_ref().map_or(Ok(()), |path| self.force.check(path))?;
         let deltas = inputs(&self.deltas)?;
         let mut workers = self.threads.workers();
         let (path, state) = match &self.output {

@@ -5,11 +5,17 @@ use std::path::Path;
 use gradwire_testbed::check::{self, Checked, Committed, find};
 
 use crate::failure::Failure;
+use crate::form::Form;
 use crate::settings::Settings;
 use crate::{engine, output};
 
 /// Repeats the runs below a folder, or only the runs that `row` names, and prints how they compare.
-pub(crate) fn check(settings: &Settings, row: Option<&str>, folder: &Path) -> Result<(), Failure> {
+pub(crate) fn check(
+    settings: &Settings,
+    row: Option<&str>,
+    folder: &Path,
+    form: Form,
+) -> Result<(), Failure> {
     let (data, steps) = settings.data_and_steps()?;
     if engine::processes()?.is_some() {
         let reason = "--check repeats runs in one process; start it without mpirun";
@@ -20,8 +26,8 @@ pub(crate) fn check(settings: &Settings, row: Option<&str>, folder: &Path) -> Re
     let checked = check::check(runs, data, steps, &*started.engine, &started.bars);
     started.bars.clear();
     let all = checked?;
-    output::line(check::table(&all).terminal())?;
-    output::line(format!("\n{}", check::summary(&all)))?;
+    form.print(&check::table(&all))?;
+    form.text(format!("\n{}", check::summary(&all)))?;
     match all.iter().filter(|one| one.verdict.is_failure()).count() {
         0 => not_all_skipped(&all),
         count => Err(Failure::Run(format!(

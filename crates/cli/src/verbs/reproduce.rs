@@ -5,20 +5,22 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, Args};
 use gradwire_testbed::experiment::Experiment;
 use gradwire_testbed::files::{self, write_atomic};
-use gradwire_testbed::reproduce::{Results, STUDIES, Study, find, run_parts};
+use gradwire_testbed::reproduce::{Printed, Results, STUDIES, Study, find, run_parts};
 use gradwire_testbed::results;
 use gradwire_testbed::runner::Progress;
 use gradwire_testbed::table::Table;
 use gradwire_train::{CompressionSchedule, RunConfig};
 
 use crate::failure::Failure;
+use crate::form::Form;
+use crate::numbers::{number, whole};
 use crate::progress::Bars;
 use crate::settings::{Settings, command_line, is_setting};
 use crate::verbs::compare::conclude;
 use crate::verbs::repeat;
-use crate::{engine, interrupt, output};
+use crate::{engine, interrupt};
 
-/// Repeat a table of a paper, and print its figures beside the measured figures.
+/// Repeat a table of a paper, and print its figures beside ours.
 ///
 /// Without a name, lists the studies. The output folder keeps finished runs and the checkpoint of a
 /// stopped run, so the same command continues where an earlier command ended. experiments/ has
@@ -41,7 +43,7 @@ pub(crate) struct Reproduce {
     #[arg(long = "compressor", value_name = "SPEC")]
     compressors: Vec<CompressionSchedule>,
     /// Seed; repeat it for the spread over seeds [default: the study's, or the experiment file's]
-    #[arg(long = "seed", value_name = "S")]
+    #[arg(long = "seed", value_name = "S", value_parser = whole::<u64>)]
     seeds: Vec<u64>,
     /// The row of sbc-table2 (lenet, resnet32, wordlstm, charlstm), of adacomp-table2 (mnist-cnn,
     /// cifar-cnn, bn50-dnn, lstm), of grace-fig6, grace-fig8 and grace-feedback (resnet20,
@@ -57,6 +59,8 @@ pub(crate) struct Reproduce {
     /// results/NAME, or results/NAME/ROW]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    form: Form,
 }
 
 /// The first line of experiment.toml if the study has several experiments.
@@ -73,17 +77,16 @@ fn default_of_study(flag: Arg) -> Arg {
 }
 
 fn fraction(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| "give a number such as 0.25".to_owned())?;
-    let fits = value > 0.0 && value <= 1.0;
-    fits.then_some(value).ok_or_else(|| "give a number above 0, up to 1".to_owned())
+    let value = number(text).ok().filter(|value| *value > 0.0 && *value <= 1.0);
+    value.ok_or_else(|| "give a number above 0, up to 1, such as 0.25".to_owned())
 }
 
 impl Reproduce {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         if let Some(folder) = &self.check {
-            return repeat::check(&self.settings, self.row.as_deref(), folder);
+            return repeat::check(&self.settings, self.row.as_deref(), folder, self.form);
         }
-        let Some(name) = &self.name else { return list() };
+        let Some(name) = &self.name else { return list(self.form) };
         let study = find(name)?;
         let row = study.row(self.row.as_deref())?;
         let out = self.out.clone().unwrap_or_else(|| study.default_folder(row));
@@ -108,7 +111,7 @@ impl Reproduce {
         let (experiment, command) = (&Experiment::default(), &command_line());
         let (runs, failed, notes) = (&[], &[], &results::notes(out)?);
         let results = Results { study, row: 0, experiment, runs, failed, out, command, notes };
-        show(&results, &Bars::new(true))
+        show(&results, &Bars::new(true), self.form)
     }
 
     /// Executes the runs of a study that are not yet in its folder, and makes its page.
@@ -162,7 +165,8 @@ impl Reproduce {
             self.settings.write_experiment(out, &text)?;
             let (experiment, runs, command) = (&experiment, &outcome.runs, &command_line());
             let (failed, notes) = (&outcome.failed(), &results::notes(out)?);
-            show(&Results { study, row, experiment, runs, failed, out, command, notes }, bars)?;
+            let results = Results { study, row, experiment, runs, failed, out, command, notes };
+            show(&results, bars, self.form)?;
         }
         conclude(outcome, runs.len(), "the same command continues from there")
     }
@@ -202,16 +206,19 @@ fn refuse_other_lengths(out: &Path, runs: &[RunConfig]) -> Result<(), Failure> {
 }
 
 /// Makes and writes the page of a study, and prints its lines for the terminal.
-fn show(results: &Results<'_>, progress: &dyn Progress) -> Result<(), Failure> {
+fn show(results: &Results<'_>, progress: &dyn Progress, form: Form) -> Result<(), Failure> {
     let report = results.report(progress)?;
     for (name, text) in &report.files {
         write_atomic(&results.out.join(name), text.as_bytes())?;
     }
-    report.printed.iter().try_for_each(output::line)
+    report.printed.iter().try_for_each(|printed| match printed {
+        Printed::Table(table) => form.print(table),
+        Printed::Text(text) => form.text(text),
+    })
 }
 
-fn list() -> Result<(), Failure> {
+fn list(form: Form) -> Result<(), Failure> {
     let studies = Table::of(&STUDIES).column("name", |study| study.id);
     let table = studies.column("what it is", |study| study.summary).table();
-    output::line(table.left_aligned().terminal())
+    form.print(&table.left_aligned())
 }

@@ -14,14 +14,17 @@ use gradwire_train::CompressionSchedule;
 use gradwire_train::{RunOptions, RunRecord, Save, WorkersChanged, is_place_of_checkpoint};
 
 use crate::failure::Failure;
+use crate::form::{FORM, Form};
+use crate::numbers::{whole, whole_in};
+use crate::overwriting::Force;
 use crate::settings::Settings;
 use crate::verbs::compare::print_tables;
 use crate::verbs::compress::plural;
 use crate::{engine, output};
 
-/// Train one model with one compressor, with checkpoints to resume from.
+/// Train one model with one compressor.
 ///
-/// A resumed run gives the same bits as an uninterrupted one. With --save, Ctrl-C writes a
+/// With checkpoints to resume from: a resumed run gives the same bits as an uninterrupted one. With --save, Ctrl-C writes a
 /// checkpoint before the run ends.
 #[derive(Debug, Args)]
 pub(crate) struct Train {
@@ -32,16 +35,16 @@ pub(crate) struct Train {
     #[arg(long, value_name = "SPEC")]
     compressor: Option<CompressionSchedule>,
     /// Seed of weights, data order and draws [default: the experiment file's, or 0]
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = whole::<u64>)]
     seed: Option<u64>,
     /// Write a checkpoint to this file, at the end and when stopped
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Number of steps between checkpoints; 0: write one only at the end and when stopped
-    #[arg(long, value_name = "STEPS", requires = "save", default_value_t = 0)]
+    #[arg(long, value_name = "STEPS", requires = "save", default_value_t = 0, value_parser = whole::<u64>)]
     save_every: u64,
     /// The number of checkpoints to keep: FILE, the earlier FILE.1, and so on
-    #[arg(long, value_name = "N", requires = "save", default_value_t = 2, value_parser = at_least_one)]
+    #[arg(long, value_name = "N", requires = "save", default_value_t = 2, value_parser = whole_in(1..=MOST_CHECKPOINTS))]
     keep: usize,
     /// Resume from this checkpoint or, if damaged, the newest intact one; settings must match,
     /// except the number of workers
@@ -51,8 +54,12 @@ pub(crate) struct Train {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Print JSON: an array with a row for the run, as compare does
-    #[arg(long)]
+    #[arg(long, group = FORM)]
     json: bool,
+    #[command(flatten)]
+    form: Form,
+    #[command(flatten)]
+    force: Force,
 }
 
 /// Replaces an experiment file's values by the `flag`, if given. Only one value may remain.
@@ -113,9 +120,8 @@ fn changed(change: &WorkersChanged) -> String {
     format!("From step {step} on, the run had {}{reason}.", plural(*workers, "worker"))
 }
 
-fn at_least_one(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "give a number from 1".to_owned())
-}
+/// The most checkpoints of a run.
+const MOST_CHECKPOINTS: usize = 1_000_000;
 
 impl Train {
     pub(crate) fn run(&self) -> Result<(), Failure> {
@@ -127,6 +133,7 @@ impl Train {
         let checkpoints: Vec<_> = [&self.save, &self.resume].into_iter().flatten().collect();
         let files: Vec<_> = [&self.out, self.settings.file()].into_iter().flatten().collect();
         refuse_overwritten(&checkpoints, &files)?;
+        self.out.as_ref().map_or(Ok(()), |path| self.force.check(path))?;
         engine::fit(&mut experiment, self.settings.has("workers"))?;
         experiment.check()?;
         let data = experiment.load_data()?;
@@ -166,11 +173,16 @@ impl Train {
     /// Prints the result of the run.
     fn print(&self, runs: &[RunRecord], experiment: &Experiment) -> Result<(), Failure> {
         let changes = runs.iter().flat_map(|record| &record.changes);
-        if self.json {
+        if self.json || self.form.is_csv() {
             changes.for_each(|change| output::note(changed(change)));
-            return output::line(output::json(&rows(runs)?));
+            let rows = rows(runs)?;
+            return if self.json {
+                output::line(output::json(&rows))
+            } else {
+                self.form.print_csv(&rows)
+            };
         }
-        print_tables(&summarize(runs, &experiment.links())?)?;
+        print_tables(&summarize(runs, &experiment.links)?, self.form)?;
         for change in changes {
             output::line(format!("\n{}", changed(change)))?;
         }

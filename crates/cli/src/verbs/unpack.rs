@@ -7,7 +7,9 @@ use gradwire_delta::on_disk;
 
 use crate::deltas::{Threads, input};
 use crate::failure::Failure;
+use crate::numbers::whole;
 use crate::output;
+use crate::overwriting::Force;
 
 /// Restore the checkpoint that `gradwire pack` compressed.
 ///
@@ -21,14 +23,17 @@ pub(crate) struct Unpack {
     #[arg(short, long, value_name = "CHECKPOINT")]
     output: PathBuf,
     /// Maximum number of bytes of weights [default: 1024 times the input, at least 1 GiB]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = whole::<u64>)]
     max_bytes: Option<u64>,
     #[command(flatten)]
     threads: Threads,
+    #[command(flatten)]
+    force: Force,
 }
 
 impl Unpack {
     pub(crate) fn run(&self) -> Result<(), Failure> {
+        self.force.check(&self.output)?;
         let input = input(&self.input)?;
         let mut workers = self.threads.workers();
         let state = on_disk::unpack(&input, &self.output, self.max_bytes, &mut workers)?;

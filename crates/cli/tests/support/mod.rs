@@ -6,7 +6,7 @@ pub mod processes;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -46,17 +46,29 @@ impl Bench {
         bench
     }
 
-    /// A command line, split at spaces.
+    /// A command line, split at spaces, that prints wide tables.
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gradwire"));
         command.args(line.split_whitespace());
-        command.current_dir(self.0.path()).env_remove("GRADWIRE_DATA");
+        command.current_dir(self.0.path()).env_remove("GRADWIRE_DATA").env("COLUMNS", "200");
         command
     }
 
     /// Runs a command line to its end.
     pub fn run(&self, line: &str) -> Output {
         self.command(line).output().unwrap()
+    }
+
+    /// Runs a command with bytes on its standard input.
+    pub fn piped(&self, line: &str, input: &[u8]) -> Output {
+        let mut command = self.command(line);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        // A command that refuses its input closes it early.
+        let _ = stdin.write_all(input);
+        drop(stdin);
+        child.wait_with_output().unwrap()
     }
 
     /// Runs a command that succeeds; its standard output.

@@ -10,29 +10,39 @@
 //! with the messages of the other tensors. The addends of a later round follow when all means of
 //! the previous round are known.
 //!
-//! Messages and addends come from this process or from a [device](crate::DeviceGroup).
+//! Messages and addends come from this process or from a [device](crate::DeviceGroup). If all
+//! values of a group travel as they are, their means replace them without messages in between.
 
+mod as_they_are;
 mod device;
 mod host;
+
+use bytemuck::cast_slice_mut;
 
 use self::device::Device;
 use self::host::Host;
 use super::collective::{Collective, Reduction};
 use crate::Result;
 use crate::device::Values;
-use crate::mean::MeanBuffer;
+use crate::mean::{InPlace, MeanBuffer};
 
 /// Averages by all-reduce; see the [module](self).
 pub(crate) struct AllReduce {
     means: MeanBuffer,
     host: Host,
     device: Device,
+    in_place: InPlace,
 }
 
 impl AllReduce {
     pub(crate) fn new(ranks: usize) -> Self {
         let means = MeanBuffer::new(ranks);
-        Self { means, host: Host::default(), device: Device::default() }
+        Self {
+            means,
+            host: Host::default(),
+            device: Device::default(),
+            in_place: InPlace::default(),
+        }
     }
 
     /// Adds the messages of all tensors that are not averaged in rounds.
@@ -51,11 +61,18 @@ impl AllReduce {
         round: usize,
         values: &mut Values<'_>,
     ) -> Result<()> {
-        let Self { means, host, device } = self;
+        let Self { means, host, device, .. } = self;
         match values {
             Values::Host(values) => host.contribute(step, round, values, means),
             Values::Device(group) => device.contribute(step, round, *group, means),
         }
+    }
+
+    /// Averages the little-endian elements of tensors that are sent as they are.
+    fn average_in_place(&mut self, step: &mut Reduction<'_>, values: &mut [u8]) -> Result<()> {
+        step.compress(|step| as_they_are::check(step, values))?;
+        let values = (values, step.group.dtype);
+        self.in_place.average(step.transport, step.step, values, step.report)
     }
 
     /// Decodes the means of all tensors.
@@ -70,6 +87,11 @@ impl AllReduce {
 
 impl Collective for AllReduce {
     fn reduce(&mut self, step: &mut Reduction<'_>, mut values: Values<'_>) -> Result<()> {
+        if let Values::Host(values) = &mut values
+            && as_they_are::travel(step)
+        {
+            return self.average_in_place(step, cast_slice_mut(values));
+        }
         let weights = if step.equal { &[][..] } else { step.weights };
         self.means.clear();
         step.compress(|step| {
@@ -84,5 +106,9 @@ impl Collective for AllReduce {
             }
         }
         step.decompress(|step| self.decode(step, values))
+    }
+
+    fn reduce_halves(&mut self, step: &mut Reduction<'_>, values: &mut [u16]) -> Result<()> {
+        self.average_in_place(step, cast_slice_mut(values))
     }
 }

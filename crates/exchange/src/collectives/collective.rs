@@ -8,6 +8,7 @@ use gradwire::{Floats, Input, Tensor};
 use super::packed;
 use crate::codecs::{Codecs, Sender};
 use crate::device::Values;
+use crate::error::refuse;
 use crate::group::{Group, Piece};
 use crate::report::{spent_by, timed};
 use crate::{ExchangeError, Operation, Phase, Result, StepReport, Transport};
@@ -35,6 +36,12 @@ pub(crate) trait Collective: Send {
     /// them. Out: their mean over all ranks, with the same bits on every rank. After an error the
     /// content is unspecified.
     fn reduce(&mut self, step: &mut Reduction<'_>, values: Values<'_>) -> Result<()>;
+
+    /// As [`reduce`](Self::reduce), for values in the group's element type of 16 bits, which are
+    /// sent as they are. Only all-reduce has it.
+    fn reduce_halves(&mut self, _step: &mut Reduction<'_>, _values: &mut [u16]) -> Result<()> {
+        refuse("only all-reduce averages values of 16 bits in place")
+    }
 }
 
 /// One step of one group.

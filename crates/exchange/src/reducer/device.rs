@@ -56,7 +56,9 @@ impl Reducer {
             let error = gradwire::Error::NonFinite { tensor, index: bad.index, value: bad.value };
             return Err(ExchangeError::from(error));
         }
-        self.reduce(at, step, None, Values::Device(device))?;
+        self.reduce(at, step, None, |collective, step| {
+            collective.reduce(step, Values::Device(device))
+        })?;
         Ok(Outcome::Averaged)
     }
 }

@@ -12,6 +12,7 @@ mod columns;
 mod config;
 mod device;
 mod forming;
+mod halves;
 mod inspection;
 mod pipeline;
 mod queue;
@@ -245,29 +246,30 @@ impl Reducer {
         values: &mut [f32],
         squares: Option<&[Vec<f32>]>,
     ) -> Result<Outcome> {
-        self.check_values(at, values)?;
+        self.check_len(at, values.len())?;
         let skips = self.config.on_non_finite == OnNonFinite::Skip;
         if skips && self.skips(step, !self.told_non_finite && all_finite(values))? {
             values.fill(f32::NAN);
             return Ok(Outcome::Skipped);
         }
-        self.reduce(at, step, squares, Values::Host(values))?;
+        self.reduce(at, step, squares, |collective, step| {
+            collective.reduce(step, Values::Host(values))
+        })?;
         for piece in self.groups[at].pieces() {
             self.codecs.add_changes(piece.index, &mut values[piece.range]);
         }
         Ok(Outcome::Averaged)
     }
 
-    /// The group with this number. Refuses `values` of another length than the group's.
-    pub(super) fn check_values(&self, at: usize, values: &[f32]) -> Result<&Group> {
+    /// The group with this number. Refuses another number of values than the group's.
+    pub(super) fn check_len(&self, at: usize, len: usize) -> Result<&Group> {
         let Some(group) = self.groups.get(at) else {
             return refuse(format!("there is no group {at}; form it first"));
         };
         let expected = self.collective.values(group);
-        if values.len() != expected {
+        if len != expected {
             return refuse(format!(
-                "the tensors of group {at} have {expected} values, but {} were given",
-                values.len()
+                "the tensors of group {at} have {expected} values, but {len} were given"
             ));
         }
         Ok(group)
@@ -279,7 +281,7 @@ impl Reducer {
         at: usize,
         step: u64,
         squares: Option<&[Vec<f32>]>,
-        values: Values<'_>,
+        run: impl FnOnce(&mut dyn Collective, &mut Reduction<'_>) -> Result<()>,
     ) -> Result<()> {
         let Self { transport, codecs, collective, groups, weights, report, .. } = self;
         let group = &groups[at];
@@ -294,7 +296,7 @@ impl Reducer {
             squares,
             report,
         };
-        collective.reduce(&mut reduction, values)?;
+        run(&mut **collective, &mut reduction)?;
         let bytes = group.indices.iter().map(|&index| codecs.sent_elements(index).bytes);
         self.message_bytes += bytes.sum::<usize>();
         Ok(())

@@ -60,7 +60,7 @@ impl Reducer {
     /// Changes the values of a group whose compressors do not see the factor of the loss. Leaves
     /// values that [`average`](Self::average) refuses.
     fn each_scaled(&self, at: usize, step: u64, values: &mut [f32], change: impl Fn(&mut f32)) {
-        let Ok(group) = self.check_values(at, values) else { return };
+        let Ok(group) = self.check_len(at, values.len()) else { return };
         self.collective.each_place(group, &mut |tensor, place| {
             let spec = self.codecs.spec_at(group.indices[tensor], step);
             if group.dtype == Dtype::F32 || !spec.sends_gradients() {

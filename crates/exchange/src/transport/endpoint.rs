@@ -63,6 +63,26 @@ impl Endpoint {
         })
     }
 
+    /// Refuses a message of another rank, with this header, if it is not that of `operation`.
+    ///
+    /// # Errors
+    /// `Protocol`, with both operations.
+    pub fn check(&self, from: usize, header: Header, operation: Operation<'_>) -> Result<()> {
+        if header.matches(operation) {
+            return Ok(());
+        }
+        // Operations apart from a step have the number 0.
+        let own = operation.step as u32;
+        let what = if own != header.step && own != 0 && header.step != 0 {
+            format!(
+                "{header}, while this rank is at step {own}; all ranks must take the same number of steps"
+            )
+        } else {
+            format!("{header}; the ranks must call the same operations in the same order")
+        };
+        Err(ExchangeError::protocol(from, operation, what))
+    }
+
     /// Counts a message that was sent, with a payload of `length` bytes.
     pub fn count_sent(&mut self, length: usize) {
         self.traffic.bytes_up += (HEADER_BYTES + length) as u64;

@@ -1,5 +1,6 @@
 //! The transport: bytes between ranks, counted.
 
+mod all_to_all;
 mod endpoint;
 pub mod in_process;
 mod inbox;
@@ -7,10 +8,11 @@ mod operation;
 
 use std::time::{Duration, Instant};
 
+pub use all_to_all::{Arrival, Incoming, Outgoing};
 pub use endpoint::Endpoint;
 pub use operation::{HEADER_BYTES, Header, Operation, Phase};
 
-use crate::{ExchangeError, Result, Traffic};
+use crate::{Result, Traffic};
 
 /// One rank's connection to the other ranks.
 ///
@@ -107,19 +109,7 @@ pub trait Transport: Send {
     ) -> Result<()> {
         let until = Instant::now() + within;
         let (_, header) = self.recv_any(&[from], operation, until, into)?;
-        if header.matches(operation) {
-            return Ok(());
-        }
-        // Operations apart from a step have the number 0.
-        let own = operation.step as u32;
-        let what = if own != header.step && own != 0 && header.step != 0 {
-            format!(
-                "{header}, while this rank is at step {own}; all ranks must take the same number of steps"
-            )
-        } else {
-            format!("{header}; the ranks must call the same operations in the same order")
-        };
-        Err(ExchangeError::protocol(from, operation, what))
+        self.endpoint().check(from, header, operation)
     }
 
     /// Sends `messages[rank]` to every other rank, and fills the rest of `messages` with theirs.
@@ -129,6 +119,35 @@ pub trait Transport: Send {
         self.send_to_others(operation, &messages[rank])?;
         for from in (0..size).filter(|&from| from != rank) {
             self.recv(from, operation, &mut messages[from])?;
+        }
+        Ok(())
+    }
+
+    /// Sends every other rank its message, and takes the messages of the other ranks, whose lengths
+    /// are known. Returns when the caller may change the bytes of its messages: a transport may
+    /// send them from where they are. One phase; with messages of `b` bytes, `(n − 1)·b` bytes
+    /// each way.
+    ///
+    /// # Errors
+    /// The errors of [`recv`](Self::recv); `Protocol` for a message of another length.
+    fn all_to_all(
+        &mut self,
+        operation: Operation<'_>,
+        outgoing: Outgoing<'_>,
+        incoming: Incoming<'_>,
+    ) -> Result<()> {
+        match outgoing {
+            Outgoing::Same(message) => self.send_to_others(operation, message)?,
+            Outgoing::Each(message) => {
+                let mut others = self.endpoint().others();
+                others.try_for_each(|to| self.send(to, operation, message(to)))?;
+            }
+        }
+        let (rank, size) = (self.rank(), self.size());
+        for from in (0..size).filter(|&from| from != rank) {
+            self.recv(from, operation, incoming.memory)?;
+            incoming.check(from, incoming.memory.len(), operation)?;
+            (incoming.take)(Arrival { from, at: 0, bytes: incoming.memory });
         }
         Ok(())
     }

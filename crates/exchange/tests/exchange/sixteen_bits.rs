@@ -3,7 +3,7 @@
 use crate::common::{connected, exchange, gradients, tensors};
 use gradwire::{Dtype, Spec, State};
 use gradwire_bits::kernels;
-use gradwire_exchange::{OnNonFinite, Policy, Reducer, ReducerConfig};
+use gradwire_exchange::{OnNonFinite, Outcome, Policy, Reducer, ReducerConfig};
 
 const RANKS: usize = 3;
 /// A vector and a matrix of 150 rows, which scatter-reduce cuts into three slices.
@@ -97,6 +97,87 @@ fn uncompressed_gradients_take_two_bytes_and_have_the_means_of_32_bits() {
             assert!(more > 2 * sent - 200, "{name}: {more} bytes in 32 bits, {sent} in 16");
         }
     }
+}
+
+/// The means of some steps, of values in place, or converted and then encoded as messages.
+fn means_of(ranks: usize, dtype: Dtype, in_place: bool) -> Vec<Vec<u16>> {
+    let config = config("all-reduce", "none");
+    connected(ranks, |rank, transport| {
+        let mut reducer = Reducer::new(Box::new(transport), config.clone()).unwrap();
+        let names: Vec<_> = config.tensors.iter().map(|tensor| tensor.name()).collect();
+        let group = reducer.form_of(&names, dtype).unwrap();
+        let mut bits = narrow(&gradients(&config.tensors, rank, 0).concat(), dtype);
+        // A mean of -0, of small numbers of which one rank's is 0, and of the largest ones.
+        bits[..4].copy_from_slice(&[0x8000, 0x8001 * u16::from(rank > 0), 1, 0x7bff]);
+        for step in 0..2 {
+            assert!(reducer.takes_halves(group, step));
+            if in_place {
+                reducer.average_halves(group, step, 1.0, &mut bits).unwrap();
+                continue;
+            }
+            let mut out = Vec::new();
+            let write = |means: &mut [f32]| out = narrow(means, dtype);
+            let read = |wide: &mut Vec<f32>| widen(&bits, dtype, wide);
+            reducer.average_converted(group, step, 1.0, read, write).unwrap();
+            bits = out;
+        }
+        bits
+    })
+}
+
+#[test]
+fn means_in_place_are_those_of_converted_values() {
+    for ranks in 1..=4 {
+        for dtype in HALVES {
+            assert!(
+                means_of(ranks, dtype, true) == means_of(ranks, dtype, false),
+                "{ranks} ranks, {dtype:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn values_in_place_are_checked() {
+    let expected = |skip: bool, dtype: Dtype| {
+        let on_non_finite = if skip { OnNonFinite::Skip } else { OnNonFinite::Refuse };
+        let config = ReducerConfig { on_non_finite, ..config("all-reduce", "none") };
+        connected(2, |rank, transport| {
+            let mut reducer = Reducer::new(Box::new(transport), config.clone()).unwrap();
+            let group = reducer.form_of(&["t0.weight", "t1.weight"], dtype).unwrap();
+            let mut bits = vec![0; 30_300];
+            if rank == 1 {
+                bits[307] = 0xff80;
+            }
+            let averaged = reducer.average_halves(group, 0, 1.0, &mut bits);
+            (averaged.map_err(|error| error.to_string()), bits)
+        })
+    };
+    for dtype in HALVES {
+        let [zero, one] = expected(false, dtype).try_into().unwrap();
+        let error = one.0.unwrap_err();
+        assert!(
+            zero.0.is_err() && error.contains("'t1.weight' has") && error.contains("element 7"),
+            "{error}"
+        );
+        for (outcome, bits) in expected(true, dtype) {
+            assert_eq!(outcome, Ok(Outcome::Skipped));
+            let mut wide = Vec::new();
+            widen(&bits, dtype, &mut wide);
+            assert!(wide.iter().all(|value| value.is_nan()));
+        }
+    }
+}
+
+#[test]
+fn an_exchange_that_needs_messages_takes_no_values_in_place() {
+    let config = config("all-gather", "none");
+    let errors = connected(2, |_, transport| {
+        let mut reducer = Reducer::new(Box::new(transport), config.clone()).unwrap();
+        let group = reducer.form_of(&["t0.weight"], Dtype::Bf16).unwrap();
+        reducer.average_halves(group, 0, 1.0, &mut [0; 300]).unwrap_err().to_string()
+    });
+    assert!(errors.iter().all(|error| error.contains("use average_converted")), "{errors:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use gradwire::registry::RegistryError;
-use gradwire::{Named, Table, suggestion};
+use gradwire::{Named, Table};
 
 use super::files::{content, sha256, sha256_of, unreadable};
 use super::{DataError, Dataset, digits, frames, load};
@@ -229,13 +229,7 @@ pub(super) fn first_of(name: &str, places: Vec<PathBuf>) -> Result<Dataset, Data
         Some(place) => load(place),
         None => {
             let known: Vec<_> = TABLE.all().map(|known| known.name).collect();
-            let near = suggestion(name, known.iter().copied().filter(|known| *known != name));
-            Err(DataError::NotFound {
-                name: name.to_owned(),
-                near,
-                places,
-                known: known.join(", "),
-            })
+            Err(DataError::NotFound { name: name.to_owned(), places, known: known.join(", ") })
         }
     }
 }

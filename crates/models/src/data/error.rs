@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use gradwire::{files, printable};
+use gradwire::{files, printable, suggestion};
 
 /// Why a data set cannot be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -11,15 +11,14 @@ use gradwire::{files, printable};
 pub enum DataError {
     /// The data set is in none of the searched places.
     #[error(
-        "data set '{name}' is not at {}{near}; put its files there, or give the folder that has them \
+        "data set '{name}'{} is not at {}; put its files there, or give the folder that has them \
          (known data sets: {known})",
+        suggestion(.name, known.split(", ")),
         list(.places)
     )]
     NotFound {
         /// The requested name.
         name: String,
-        /// The names that it may stand for, as [`suggestion`](gradwire::suggestion) gives them.
-        near: String,
         /// The searched places, in order.
         places: Vec<PathBuf>,
         /// The names in the catalogue, separated by commas.

@@ -120,9 +120,11 @@ impl Row {
     }
 }
 
-/// A name of each kind of model.
+/// Names to suggest for a misspelt one.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    ROWS.iter().map(Row::name)
+    let forms = ROWS.iter().flat_map(|row| row.forms.split(", "));
+    let names = forms.filter_map(|form| form.split(' ').next());
+    names.filter(|name| name.starts_with(|first: char| first.is_ascii_alphabetic()))
 }
 
 /// All names with their sizes, by the kind of data.

@@ -28,6 +28,9 @@ pub enum OptimizerKind {
     AdaGrad(AdaGradConfig),
 }
 
+const NAMES: [&str; 8] =
+    ["sgd", "momentum", "nesterov", "adam", "adamw", "muon", "rmsprop", "adagrad"];
+
 const MOMENTUM: f32 = 0.9;
 const ADAM: AdamConfig = AdamConfig {
     beta1: 0.9,
@@ -147,10 +150,7 @@ impl FromStr for OptimizerKind {
                 Self::AdaGrad(AdaGradConfig { epsilon: epsilon(&mut options, ADAGRAD.epsilon)? })
             }
             unknown => {
-                return Err(OptionsError::Unknown(format!(
-                    "unknown optimizer '{unknown}'; known ones: sgd, momentum, nesterov, adam, \
-                     adamw, muon, rmsprop, adagrad"
-                )));
+                return Err(OptionsError::unknown("optimizer", unknown, &NAMES));
             }
         };
         options.finish()?;

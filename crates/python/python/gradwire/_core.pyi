@@ -106,6 +106,7 @@ class Reducer:
         scale: float = 1.0,
         ready: Optional[Callable[[], Optional[float]]] = None,
         factor: float = 1.0,
+        output: Optional[Tuple[int, Buffer]] = None,
     ) -> None: ...
     def average_device(
         self, tensor_group: int, step: int, elements: int, element_type: str, device: Any, done: Callable[[], Any]

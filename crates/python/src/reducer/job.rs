@@ -1,5 +1,6 @@
 //! The average of a group of tensors in main memory.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use gradwire::Dtype;
@@ -16,27 +17,56 @@ pub(super) struct Job {
     pub(super) scale: f32,
     /// Multiplies the means: the number of ranks for sums, otherwise 1.
     pub(super) factor: f32,
+    /// Receives the means; `None` for the tensor itself.
+    pub(super) output: Option<Output>,
+}
+
+/// A tensor that receives a part of the means.
+pub(super) struct Output {
+    part: Buffer,
+    /// Its elements among the means.
+    range: Range<usize>,
+    /// Whether it is this part of the averaged tensor.
+    in_place: bool,
+}
+
+impl Output {
+    /// `part` receives the means of `tensor` from the element `start` on.
+    pub(super) fn new(tensor: &Buffer, start: usize, part: Buffer) -> Result<Self, Failure> {
+        let range = start..start.saturating_add(part.len());
+        if range.end > tensor.len() || part.dtype() != tensor.dtype() {
+            return Err(Failure::config("the output is no part of the tensor"));
+        }
+        Ok(Self { range, in_place: part.is_at(tensor, start), part })
+    }
 }
 
 impl Job {
     pub(super) fn run(&mut self, reducer: &mut Reducer) -> Result<Outcome, Failure> {
         let group = reducer.group_of_type(&self.names, self.tensor.dtype())?;
         let (scale, factor) = (self.scale, self.factor);
-        if let Some(values) = self.tensor.as_f32() {
+        let in_place = self.output.as_ref().is_none_or(|output| output.in_place);
+        let range = self.output.as_ref().map_or(0..self.tensor.len(), |one| one.range.clone());
+        if let Some(values) = self.tensor.as_f32().filter(|_| in_place) {
             let outcome = reducer.average_scaled(group, self.step, values, scale)?;
-            multiply(values, factor, f32::INFINITY);
+            multiply(&mut values[range], factor, f32::INFINITY);
             return Ok(outcome);
         }
+        if factor == 1.0 && reducer.takes_halves(group, self.step) {
+            let halves = self.tensor.as_halves().expect("the group has the tensor's type");
+            return Ok(reducer.average_halves(group, self.step, scale, halves)?);
+        }
         let most = if self.tensor.dtype() == Dtype::F16 { F16_MAX } else { f32::INFINITY };
-        let tensor = std::cell::RefCell::new(&mut self.tensor);
+        let mut out = self.output.as_ref().map_or(self.tensor, |output| output.part);
         let outcome = reducer.average_converted(
             group,
             self.step,
             scale,
-            |wide| tensor.borrow().read(wide),
+            |wide| self.tensor.read(wide),
             |wide| {
-                multiply(wide, factor, most);
-                tensor.borrow_mut().write(wide);
+                let means = &mut wide[range];
+                multiply(means, factor, most);
+                out.write(means);
             },
         );
         Ok(outcome?)

@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::LazyLock;
 
 use gradwire::{files, printable};
-use gradwire_train::CompressionSchedule;
 use gradwire_train::settings::{Key, SETTINGS};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -14,16 +14,8 @@ use super::{ExchangeChoice, Experiment};
 use crate::TestbedError;
 
 /// The keys of an experiment that are not settings of training.
-const OWN: [&str; 8] = [
-    "data",
-    "compressors",
-    "epochs",
-    "seeds",
-    "evaluations",
-    "diagnose",
-    "links_mbit",
-    "latency_ms",
-];
+const OWN: [&str; 7] =
+    ["data", "compressors", "epochs", "seeds", "evaluations", "diagnose", "links"];
 
 /// The most bytes of an experiment file.
 const LONGEST: u64 = 1 << 20;
@@ -82,13 +74,12 @@ impl<'de> Visitor<'de> for Table {
         while let Some(key) = map.next_key_seed(Key { known: &KEYS })? {
             match key {
                 "data" => experiment.data = map.next_value()?,
-                "compressors" => experiment.compressors = map.next_value::<Schedules>()?.0,
+                "compressors" => experiment.compressors = map.next_value::<Texts<_>>()?.0,
                 "epochs" => experiment.epochs = Some(map.next_value()?),
                 "seeds" => experiment.seeds = map.next_value()?,
                 "evaluations" => experiment.evaluations = map.next_value()?,
                 "diagnose" => experiment.diagnose = map.next_value()?,
-                "links_mbit" => experiment.links_mbit = map.next_value()?,
-                "latency_ms" => experiment.latency_ms = map.next_value()?,
+                "links" => experiment.links = map.next_value::<Texts<_>>()?.0,
                 ExchangeChoice::KEY => {
                     let text = map.next_value::<String>()?;
                     experiment.exchange = text.parse().map_err(A::Error::custom)?;
@@ -102,20 +93,21 @@ impl<'de> Visitor<'de> for Table {
     }
 }
 
-/// Compressors, which a file contains as specs.
-struct Schedules(Vec<CompressionSchedule>);
+/// A list of values that a file contains as texts, such as compressors.
+struct Texts<T>(Vec<T>);
 
-impl<'de> Deserialize<'de> for Schedules {
+impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Texts<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let specs = Vec::<String>::deserialize(from)?;
-        let schedules = specs.iter().map(|spec| spec.parse().map_err(D::Error::custom));
-        schedules.collect::<Result<_, _>>().map(Self)
+        let texts = Vec::<String>::deserialize(from)?;
+        let values = texts.iter().map(|text| text.parse().map_err(D::Error::custom));
+        values.collect::<Result<_, _>>().map(Self)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::known;
 
     fn read(text: &str) -> Result<Experiment, String> {
         let folder = tempfile::tempdir().unwrap();
@@ -133,6 +125,7 @@ mod tests {
         experiment.augment = Some(false);
         experiment.clip = Some(2.5);
         experiment.seeds = vec![1, 2];
+        experiment.links = ["12mbit", "1gbps/20ms"].map(known).to_vec();
         assert_eq!(read(&experiment.to_toml()).unwrap(), experiment);
     }
 
@@ -253,9 +246,14 @@ mod tests {
             ("compressors = [\"3lc:s=2\"]", "s=2 is not allowed"),
             ("model = \"vgg\"", "vgg"),
             ("exchange = \"ring\"", "ring"),
-            ("steeps = 3", "steeps"),
+            ("links = [\"fast\"]", "'fast' is not a link"),
+            ("steeps = 3", "unknown key 'steeps' (did you mean 'steps'"),
+            ("optimizer = \"adm\"", "'adm' (did you mean 'adam'"),
+            ("optimizer = \"adam:bta1=0.8\"", "'bta1' (did you mean 'beta1'"),
+            ("model = \"resnet2O\"", "'resnet2O' (did you mean 'resnet20'"),
+            ("split = \"clases\"", "'clases' (did you mean 'classes'"),
             ("steps = \"many\"", "steps"),
-            ("steeps = 3", "`raw_below`"),
+            ("steeps = 3", "raw_below"),
             ("workers = 4\nmodel = \"vgg\"", "line 2"),
         ] {
             let error = read(text).unwrap_err();

@@ -10,7 +10,7 @@ use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
 
-use gradwire_exchange::{Exchange, ParseExchangeError};
+use gradwire_exchange::{Exchange, Link, ParseExchangeError};
 use gradwire_train::settings::{Setting, TrainingSettings};
 use gradwire_train::{CompressionSchedule, RunRecord};
 use serde::{Serialize, Serializer};
@@ -32,7 +32,7 @@ pub struct Experiment {
     /// A data set's name (`digits` is generated) or the folder that holds its files.
     pub data: String,
     /// The compressors to compare.
-    #[serde(serialize_with = "write_schedules")]
+    #[serde(serialize_with = "write_texts")]
     pub compressors: Vec<CompressionSchedule>,
     /// Passes over the training set, instead of `steps`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,10 +43,9 @@ pub struct Experiment {
     pub evaluations: u64,
     /// Whether the first worker's gradients and residuals are diagnosed, about fifty times per run.
     pub diagnose: bool,
-    /// Bandwidths of the links for modelled step times, in Mbit/s.
-    pub links_mbit: Vec<f64>,
-    /// Modelled latency of a message, in milliseconds.
-    pub latency_ms: f64,
+    /// The links for modelled step times.
+    #[serde(serialize_with = "write_texts")]
+    pub links: Vec<Link>,
 }
 
 impl Default for Experiment {
@@ -70,8 +69,7 @@ impl Default for Experiment {
             seeds: vec![0],
             evaluations: 10,
             diagnose: false,
-            links_mbit: vec![10.0, 100.0, 1_000.0, 10_000.0],
-            latency_ms: 0.0,
+            links: [10.0, 100.0, 1_000.0, 10_000.0].map(Link::mbit).to_vec(),
         }
     }
 }
@@ -140,12 +138,9 @@ impl DerefMut for Experiment {
     }
 }
 
-/// Writes compressors as their specs.
-fn write_schedules<S: Serializer>(
-    schedules: &[CompressionSchedule],
-    to: S,
-) -> Result<S::Ok, S::Error> {
-    to.collect_seq(schedules.iter().map(CompressionSchedule::to_string))
+/// Writes values as their texts.
+fn write_texts<T: Display, S: Serializer>(values: &[T], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(values.iter().map(T::to_string))
 }
 
 /// Parses a valid text from this crate's source.

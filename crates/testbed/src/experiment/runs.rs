@@ -2,10 +2,8 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use gradwire::registry::crate_of;
-use gradwire_exchange::Link;
 use gradwire_models::data::{self, DataError, Dataset};
 use gradwire_models::tasks::TaskConfig;
 use gradwire_train::CompressionSchedule;
@@ -51,12 +49,6 @@ impl Experiment {
                 ((epochs * an_epoch).ceil() as u64).max(1)
             }
         }
-    }
-
-    /// The links for modelled times.
-    pub fn links(&self) -> Vec<Link> {
-        let latency = Duration::from_secs_f64(self.latency_ms / 1e3);
-        self.links_mbit.iter().map(|&mbit| Link { latency, ..Link::mbit(mbit) }).collect()
     }
 
     /// The runs on `data`: all compressors for the first seed, then for the next.

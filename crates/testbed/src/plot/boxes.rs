@@ -1,17 +1,19 @@
-//! Box plots as SVG: the distribution of the runs of each setting.
+//! Box plots: the distribution of the runs of each setting.
 
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use maud::{Markup, html};
 
 use super::axis::{Axis, Scale};
-use super::figure::{Area, Drawn, Figure, INK, colour, svg};
+use super::figure::{Drawing, Figure, lines, pixels};
+use super::frame::{Axes, Frame};
+use super::labels::{CHARACTER, LINE, width, wrapped};
+use super::style::Style;
+use super::unit::Unit;
 
-/// The size of a plot in pixels, and the fraction of a column's width for its box.
-const SIZE: (u32, u32) = (720, 380);
+/// The part of a column's width that its box takes.
 const BOX: f64 = 0.6;
 
 /// Values by setting, with a box for each setting from the lower to the upper quartile, a line at
-/// the median, a dot at the mean, and whiskers to the least and the greatest value.
+/// the median, a marker at the mean, and whiskers to the least and the greatest value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BoxPlot {
     /// The title.
@@ -40,55 +42,37 @@ fn summary(values: &[f64]) -> Option<([f64; 5], f64)> {
 }
 
 impl BoxPlot {
-    fn draw(&self, root: &Area<'_>) -> Drawn {
-        let y = Axis::around(Scale::Linear, self.columns.iter().flat_map(|c| c.1.iter().copied()));
-        let columns = self.columns.len() as f64;
-        let text = ("sans-serif", 13, &INK).into_text_style(root);
-        let mut chart = ChartBuilder::on(root)
-            .caption(&self.title, ("sans-serif", 18, &INK))
-            .margin(8)
-            .x_label_area_size(58)
-            .y_label_area_size(62)
-            .build_cartesian_2d(0.0..columns.max(1.0), y)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .disable_x_axis()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(INK.mix(0.12))
-            .axis_style(INK.mix(0.5))
-            .label_style(text.clone())
-            .axis_desc_style(text.clone())
-            .y_desc(&self.y)
-            .y_labels(8)
-            .draw()?;
-        let below = text.pos(Pos::new(HPos::Center, VPos::Top));
-        let (across, down) = chart.plotting_area().get_pixel_range();
-        for (at, (label, values)) in self.columns.iter().enumerate() {
-            let middle = at as f64 + 0.5;
-            let x = across.start + ((across.end - across.start) as f64 * middle / columns) as i32;
-            root.draw(&Text::new(label.clone(), (x, down.end + 6), below.clone()))?;
-            let Some((quartiles, mean)) = summary(values) else { continue };
-            let [least, lower, median, upper, greatest] = quartiles;
-            let (left, right) = (middle - BOX / 2.0, middle + BOX / 2.0);
-            let style = colour(usize::from(at > 0));
-            let line = |from: (f64, f64), to: (f64, f64)| {
-                PathElement::new([from, to], style.stroke_width(2))
-            };
-            chart.draw_series([
-                Rectangle::new([(left, lower), (right, upper)], style.mix(0.3).filled()),
-                Rectangle::new([(left, lower), (right, upper)], style.stroke_width(1)),
-            ])?;
-            chart.draw_series([
-                line((left, median), (right, median)),
-                line((middle, least), (middle, lower)),
-                line((middle, upper), (middle, greatest)),
-            ])?;
-            chart.draw_series([Circle::new((middle, mean), 3, style.filled())])?;
+    /// The axes; the horizontal one has no tick marks, because no round number is on it.
+    fn axes(&self) -> Axes<'_> {
+        let values = self.columns.iter().flat_map(|column| column.1.iter().copied());
+        Axes {
+            x: Axis::around(Scale::Linear, Unit::Number, std::iter::empty()),
+            y: Axis::around(Scale::Linear, Unit::Number, values),
+            x_label: &self.x,
+            y_label: &self.y,
         }
-        let centre = (across.start + (across.end - across.start) / 2, down.end + 28);
-        root.draw(&Text::new(self.x.clone(), centre, below))?;
-        Ok(())
+    }
+
+    /// A column whose middle is at `x`.
+    fn column(&self, frame: &Frame<'_>, at: usize, x: f64, half: f64) -> Markup {
+        let (name, values) = &self.columns[at];
+        let Some((quartiles, mean)) = summary(values) else { return Markup::default() };
+        let style = Style(usize::from(at > 0));
+        let ys = quartiles.map(|value| frame.y(value));
+        let [least, lower, median, upper, greatest] = ys.map(pixels);
+        let [left, right, middle] = [x - half, x + half, x].map(pixels);
+        let whiskers = format!("M{middle} {least}V{lower}M{middle} {upper}V{greatest}");
+        let value = quartiles.map(|value| Unit::Number.exact(value)).join(", ");
+        html! {
+            g class="series" data-name=(name) data-values=(value) stroke=(style.colour())
+                fill=(style.colour()) {
+                polyline points=(format!("{middle},{median}")) fill="none" {}
+                path d=(format!("M{left} {lower}H{right}V{upper}H{left}Z")) fill-opacity="0.3" {}
+                path d=(format!("M{left} {median}H{right}")) stroke-width="2.5" {}
+                path d=(whiskers) stroke-width="2" {}
+                path class="markers" d=(style.marker(x, frame.y(mean))) stroke="none" {}
+            }
+        }
     }
 }
 
@@ -97,13 +81,34 @@ impl Figure for BoxPlot {
         &self.title
     }
 
-    fn svg(&self) -> String {
-        svg(SIZE, |root| self.draw(root))
+    fn description(&self) -> String {
+        let names: Vec<&str> = self.columns.iter().map(|(name, _)| &**name).collect();
+        format!("Boxes of {} for each value of {}: {}.", self.y, self.x, names.join(", "))
+    }
+
+    fn draw(&self, width_of_all: f64) -> Drawing {
+        let height = Frame::height(0.5 * width_of_all);
+        let frame = Frame::without_x_ticks(self.axes(), width_of_all, height, CHARACTER);
+        let step = (frame.right - frame.left) / self.columns.len().max(1) as f64;
+        let most = ((step / CHARACTER) as usize).max(2);
+        let middle = |at: usize| frame.left + step * (at as f64 + 0.5);
+        let body = html! {
+            (frame.draw())
+            @for (at, (name, _)) in self.columns.iter().enumerate() {
+                (self.column(&frame, at, middle(at), BOX * step / 2.0))
+                @let name = wrapped(name, most);
+                // A long name of a narrow column stands on the line below.
+                @let below = if at % 2 == 1 && width(&name) > step { LINE } else { 0.0 };
+                (lines(middle(at), frame.bottom + LINE + 3.0 + below, "middle", &name[..1]))
+            }
+        };
+        Drawing { width: width_of_all, height, body }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::figure::NARROW;
     use super::*;
 
     #[test]
@@ -122,10 +127,12 @@ mod tests {
             y: "per cent".to_owned(),
             columns: vec![column("none", &[90.0, 92.0]), column("8", &[91.0]), column("4", &[])],
         };
-        let svg = plot.svg();
-        for part in ["accuracy", "bits", "per cent", "none", "8", "4", "circle"] {
+        let svg = plot.svg(NARROW).into_string();
+        for part in
+            ["accuracy", "bits", "per cent", ">none<", ">8<", ">4<", "90, 90.5, 91, 91.5, 92"]
+        {
             assert!(svg.contains(part), "{part} in {svg}");
         }
-        assert!(!BoxPlot { columns: Vec::new(), ..plot }.svg().is_empty());
+        assert!(BoxPlot { columns: Vec::new(), ..plot }.svg_file().contains("</svg>"));
     }
 }

@@ -1,19 +1,16 @@
-//! Charts of lines as SVG.
+//! Charts of lines.
 
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use maud::{Markup, html};
 
 use super::axis::{Axis, Scale};
-use super::figure::{Area, Drawn, Figure, INK, colour, svg};
+use super::figure::{Drawing, Figure, WIDE, lines, pixels};
+use super::frame::{Axes, Frame};
+use super::labels::{CHARACTER, LINE, Label, apart, width, wrapped};
+use super::style::Style;
+use super::unit::Unit;
 
-/// The size of a chart in pixels, and the fraction of its width for the legend.
-const SIZE: (u32, u32) = (720, 380);
-const LEGEND: u32 = 210;
-
-/// The most characters of a label in the legend.
-const LABEL: usize = 25;
-
-type Chart2d<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
+/// A line with at most this many points has a marker at each; any other has about six.
+const MARKED: usize = 12;
 
 /// One value with its error bar.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,13 +35,13 @@ impl Point {
 /// One line of a chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// Its name in the legend; an empty one is left out there.
+    /// Its name, at its end; an empty one is left out there.
     pub label: String,
     /// Its points, from left to right.
     pub points: Vec<Point>,
-    /// The number of its colour.
+    /// The number of its colour, marker and dashes.
     pub colour: usize,
-    /// Whether the line is dashed.
+    /// Whether the line is dashed: the second line of the same colour.
     pub dashed: bool,
 }
 
@@ -60,10 +57,12 @@ impl Series {
 pub struct Chart {
     /// The title.
     pub title: String,
-    /// The horizontal axis: label with unit, scale.
+    /// The horizontal axis: label, scale.
     pub x: (String, Scale),
-    /// The vertical axis: label with unit, scale.
+    /// The vertical axis: label, scale.
     pub y: (String, Scale),
+    /// The units of the horizontal and of the vertical axis.
+    pub units: [Unit; 2],
     /// The lines.
     pub series: Vec<Series>,
 }
@@ -77,7 +76,13 @@ impl Chart {
         series: impl IntoIterator<Item = Series>,
     ) -> Self {
         let (x, y) = ((x.to_owned(), x_scale), (y.to_owned(), y_scale));
-        Self { title: title.into(), x, y, series: series.into_iter().collect() }
+        let series = series.into_iter().collect();
+        Self { title: title.into(), x, y, units: [Unit::Number; 2], series }
+    }
+
+    /// The same chart with a unit of its horizontal axis.
+    pub(crate) fn across(self, unit: Unit) -> Self {
+        Self { units: [unit, self.units[1]], ..self }
     }
 
     /// Adds a point to the line with this label, or to a new line in the next colour. Points may
@@ -90,6 +95,46 @@ impl Chart {
         let points = &mut self.series[at].points;
         points.insert(points.partition_point(|other| other.x <= point.x), point);
     }
+
+    /// The points of a line that the axes can show (not those that are not finite, or not positive
+    /// on a logarithmic axis).
+    fn shown<'a>(&self, series: &'a Series) -> impl Iterator<Item = &'a Point> {
+        let (x, y) = (self.x.1, self.y.1);
+        series.points.iter().filter(move |point| x.shows(point.x) && y.shows(point.y))
+    }
+
+    /// The name of a line; a second line has the name of the first one of its colour.
+    fn name<'a>(&'a self, series: &'a Series) -> &'a str {
+        let named = |other: &&Series| other.colour == series.colour && !other.label.is_empty();
+        match series.label.as_str() {
+            "" => self.series.iter().find(named).map_or("", |first| &first.label),
+            label => label,
+        }
+    }
+
+    fn axes(&self) -> Axes<'_> {
+        let points = || self.series.iter().flat_map(|series| self.shown(series));
+        Axes {
+            x: Axis::around(self.x.1, self.units[0], points().map(|p| p.x)),
+            y: Axis::around(self.y.1, self.units[1], points().flat_map(|p| [p.y, p.low, p.high])),
+            x_label: &self.x.0,
+            y_label: &self.y.0,
+        }
+    }
+
+    /// Whether all values are positive on one axis.
+    fn is_positive(&self, value: fn(&Point) -> f64) -> bool {
+        let mut points = self.series.iter().flat_map(|series| &series.points).peekable();
+        points.peek().is_some() && points.all(|point| value(point) > 0.0)
+    }
+}
+
+/// A line as it is drawn: its points, and its name with its place.
+struct Line<'a> {
+    series: &'a Series,
+    points: Vec<&'a Point>,
+    name: Vec<String>,
+    top: f64,
 }
 
 impl Figure for Chart {
@@ -97,96 +142,160 @@ impl Figure for Chart {
         &self.title
     }
 
-    /// Leaves out values that an axis cannot show (not finite, or zero on a logarithmic axis).
-    fn svg(&self) -> String {
-        svg(SIZE, |root| self.draw(root))
+    fn description(&self) -> String {
+        let mut names: Vec<&str> = self.series.iter().map(|one| self.name(one)).collect();
+        names.dedup();
+        format!("Lines of {} over {}: {}.", self.y.0, self.x.0, names.join(", "))
+    }
+
+    fn draw(&self, width: f64) -> Drawing {
+        let most = if width < WIDE { 14 } else { 30 };
+        let mut lines: Vec<Line<'_>> =
+            self.series.iter().map(|series| self.line(series, most)).collect();
+        let named = |line: &&Line<'_>| !line.name.is_empty();
+        let needed: f64 = lines.iter().filter(named).map(Line::height).sum();
+        let height = Frame::height((0.5 * width).max(needed + 8.0));
+        let frame = Frame::new(self.axes(), width, height, beside(&lines));
+        place_names(&mut lines, &frame);
+        let body = html! {
+            (frame.draw())
+            @for line in &lines { (self.draw_line(&frame, line)) }
+        };
+        Drawing { width, height, body }
+    }
+
+    fn rescaled(&self) -> Option<Box<dyn Figure>> {
+        let mut other = self.clone();
+        match [self.x.1, self.y.1] {
+            [Scale::Linear, Scale::Linear] if self.is_positive(|point| point.low) => {
+                other.y.1 = Scale::Log;
+            }
+            [Scale::Linear, Scale::Linear] => return None,
+            _ => (other.x.1, other.y.1) = (Scale::Linear, Scale::Linear),
+        }
+        Some(Box::new(other))
     }
 }
 
 impl Chart {
-    fn draw(&self, root: &Area<'_>) -> Drawn {
-        let (left, right) = root.split_horizontally(SIZE.0 - LEGEND);
-        let points = || self.series.iter().flat_map(|series| &series.points);
-        let x = Axis::around(self.x.1, points().map(|p| p.x));
-        let y = Axis::around(self.y.1, points().flat_map(|p| [p.y, p.low, p.high]));
-        let mut chart = ChartBuilder::on(&left)
-            .caption(&self.title, ("sans-serif", 18, &INK))
-            .margin(8)
-            .x_label_area_size(42)
-            .y_label_area_size(62)
-            .build_cartesian_2d(x, y)?;
-        let text = ("sans-serif", 13, &INK).into_text_style(&left);
-        chart
-            .configure_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(INK.mix(0.12))
-            .axis_style(INK.mix(0.5))
-            .label_style(text.clone())
-            .axis_desc_style(text)
-            .x_desc(&self.x.0)
-            .y_desc(&self.y.0)
-            .x_labels(8)
-            .y_labels(8)
-            .draw()?;
-        for series in &self.series {
-            self.line(&mut chart, series)?;
-        }
-        self.legend(&right)
+    fn line<'a>(&'a self, series: &'a Series, most: usize) -> Line<'a> {
+        let points: Vec<&Point> = self.shown(series).collect();
+        let is_named = !series.label.is_empty() && !points.is_empty();
+        let name = if is_named { wrapped(&series.label, most) } else { Vec::new() };
+        Line { series, points, name, top: 0.0 }
     }
 
-    fn line(&self, chart: &mut Chart2d<'_, '_>, series: &Series) -> Drawn {
-        let style = colour(series.colour).stroke_width(2);
-        let points: Vec<Point> = series
-            .points
+    fn draw_line(&self, frame: &Frame<'_>, line: &Line<'_>) -> Markup {
+        let Line { series, points, name, .. } = line;
+        let style = Style(series.colour);
+        let at = |point: &Point| (frame.x(point.x), frame.y(point.y));
+        let places: Vec<String> = points
             .iter()
-            .copied()
-            .filter(|p| self.x.1.shows(p.x) && self.y.1.shows(p.y))
+            .map(|point| at(point))
+            .map(|(x, y)| format!("{},{}", pixels(x), pixels(y)))
             .collect();
-        let line = points.iter().map(|p| (p.x, p.y));
-        if series.dashed {
-            chart.draw_series(DashedLineSeries::new(line, 5, 4, style))?;
-        } else {
-            chart.draw_series(LineSeries::new(line, style))?;
+        let values: Vec<String> = points.iter().map(|point| self.value(point)).collect();
+        html! {
+            g class="series" data-name=(self.name(series)) data-values=(values.join("|"))
+                stroke=(style.colour()) fill=(style.colour()) {
+                polyline points=(places.join(" ")) fill="none"
+                    stroke-width=(if series.dashed { "1.4" } else { "2" })
+                    stroke-dasharray=[style.dashes(series.dashed)] {}
+                path class="bars" d=(self.bars(frame, points)) fill="none" {}
+                path class="markers" d=(markers(style, points, at)) stroke="none" {}
+                @if !name.is_empty() { (self.draw_name(frame, line)) }
+            }
         }
-        let bars = points.iter().filter(|p| p.low < p.high && self.y.1.shows(p.low));
-        chart.draw_series(bars.map(|p| {
-            PathElement::new([(p.x, p.low), (p.x, p.high)], colour(series.colour).stroke_width(1))
-        }))?;
-        if points.len() <= 12 {
-            let fill = colour(series.colour).filled();
-            chart.draw_series(points.iter().map(|p| Circle::new((p.x, p.y), 3, fill)))?;
-        }
-        Ok(())
     }
 
-    /// The legend: the names of the lines, one per row, to the right of the plot.
-    fn legend(&self, area: &Area<'_>) -> Drawn {
-        let text =
-            ("sans-serif", 13, &INK).into_text_style(area).pos(Pos::new(HPos::Left, VPos::Center));
-        let named = self.series.iter().filter(|series| !series.label.is_empty());
-        for (row, series) in named.enumerate() {
-            let y = 44 + 22 * row as i32;
-            let style = colour(series.colour).stroke_width(3);
-            let ends = if series.dashed { vec![(4, 11), (17, 24)] } else { vec![(4, 24)] };
-            for (from, to) in ends {
-                area.draw(&PathElement::new([(from, y), (to, y)], style))?;
+    /// The name of a line beside the plot, after a piece of the line, to which the line is led.
+    fn draw_name(&self, frame: &Frame<'_>, line: &Line<'_>) -> Markup {
+        let Line { series, points, name, top } = line;
+        let style = Style(series.colour);
+        let middle = top + LINE * name.len() as f64 / 2.0 - 1.0;
+        let (end, start) = (frame.right + LEADER - 5.0, frame.right + LEADER - 5.0 - PIECE);
+        let near = frame.right - NEAR * (frame.right - frame.left);
+        let last = points.last().map(|point| (frame.x(point.x), frame.y(point.y)));
+        let leader = last.filter(|(x, _)| *x >= near).map(|(x, y)| {
+            let [x, y, start, middle] = [x + 2.0, y, start, middle].map(pixels);
+            format!("M{x} {y}L{start} {middle}")
+        });
+        html! {
+            @if let Some(leader) = leader {
+                path class="leader" d=(leader) fill="none" stroke-opacity="0.5" {}
             }
-            area.draw(&Text::new(shortened(&series.label), (32, y), text.clone()))?;
+            path d=(format!("M{} {}H{}", pixels(start), pixels(middle), pixels(end))) fill="none"
+                stroke-width="2" stroke-dasharray=[style.dashes(false)] {}
+            path d=(style.marker((start + end) / 2.0, middle)) stroke="none" {}
+            g stroke="none" { (lines(frame.right + LEADER, top + 11.0, "start", name)) }
         }
-        Ok(())
+    }
+
+    /// The values of a point, for readers.
+    fn value(&self, point: &Point) -> String {
+        let [x, y] = self.units;
+        let mut text = format!("{}: {}", x.exact(point.x), y.exact(point.y));
+        if point.low < point.high {
+            text += &format!(" [{} to {}]", y.exact(point.low), y.exact(point.high));
+        }
+        text
+    }
+
+    /// The error bars of a line.
+    fn bars(&self, frame: &Frame<'_>, points: &[&Point]) -> String {
+        let shown = points.iter().filter(|p| p.low < p.high && self.y.1.shows(p.low));
+        let bar = |p: &&Point| {
+            let [x, low, high] = [frame.x(p.x), frame.y(p.low), frame.y(p.high)].map(pixels);
+            format!("M{x} {low}V{high}")
+        };
+        shown.map(bar).collect()
     }
 }
 
-/// A label that fits into the legend.
-fn shortened(label: &str) -> String {
-    if label.chars().count() <= LABEL {
-        return label.to_owned();
+/// Pixels from the plot to the names of its lines; a piece of the line stands before its name.
+const LEADER: f64 = 28.0;
+const PIECE: f64 = 20.0;
+
+/// A line that ends within this part of the plot's width from its right edge is led to its name.
+const NEAR: f64 = 0.12;
+
+impl Line<'_> {
+    fn height(&self) -> f64 {
+        LINE * self.name.len() as f64
     }
-    label.chars().take(LABEL - 1).chain(['…']).collect()
+}
+
+/// The pixels to the right of the plot, for names.
+fn beside(lines: &[Line<'_>]) -> f64 {
+    let widest = lines.iter().map(|line| width(&line.name)).fold(0.0, f64::max);
+    if widest > 0.0 { LEADER + widest } else { CHARACTER }
+}
+
+/// Places each name beside the end of its line.
+fn place_names(lines: &mut [Line<'_>], frame: &Frame<'_>) {
+    let mut named: Vec<&mut Line<'_>> =
+        lines.iter_mut().filter(|line| !line.name.is_empty()).collect();
+    let label = |line: &&mut Line<'_>| {
+        let end = line.points.last().map_or(frame.bottom, |point| frame.y(point.y));
+        Label { wanted: end - line.height() / 2.0, height: line.height() }
+    };
+    let labels: Vec<Label> = named.iter().map(label).collect();
+    let tops = apart(&labels, (frame.top, frame.bottom));
+    for (line, top) in named.iter_mut().zip(tops) {
+        line.top = top;
+    }
+}
+
+/// The markers of a line: at each point of a short one, else at about six points.
+fn markers(style: Style, points: &[&Point], at: impl Fn(&Point) -> (f64, f64)) -> String {
+    let stride = if points.len() <= MARKED { 1 } else { points.len().div_ceil(6) };
+    let marked = points.iter().step_by(stride).map(|point| at(point));
+    marked.map(|(x, y)| style.marker(x, y)).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::figure::NARROW;
     use super::*;
 
     fn chart() -> Chart {
@@ -197,31 +306,40 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_is_an_svg_element_that_takes_the_colour_around_it() {
-        let svg = chart().svg();
-        assert!(svg.contains("<svg") && svg.trim_end().ends_with("</svg>"));
-        assert!(svg.contains("currentColor") && !svg.contains("#010203"));
-        assert!(svg.contains("3lc &amp; co") && svg.contains("a &lt; b"));
-        assert!(svg.contains("#3B7DD8"));
+    fn a_chart_names_its_lines_and_takes_the_colour_around_it() {
+        let svg = chart().svg(NARROW).into_string();
+        assert!(svg.starts_with("<svg") && svg.ends_with("</svg>"));
+        for part in [
+            "currentColor",
+            "data-name=\"3lc &amp; co\"",
+            ">3lc &amp; co</text>",
+            "<title>a &lt; b</title>",
+            "stroke=\"#0072B2\"",
+            "stroke-dasharray=\"5 4\"",
+            "data-values=\"1: 0|10: 1\"",
+        ] {
+            assert!(svg.contains(part), "{part} in {svg}");
+        }
         assert!(!svg.contains("NaN"));
     }
 
     #[test]
-    fn a_chart_file_brings_its_own_colours() {
-        let svg = chart().svg_file();
-        assert!(svg.find("<style>").unwrap() > svg.find("<svg").unwrap());
-        assert_eq!(svg.matches("<svg").count(), 1);
+    fn other_scales_are_linear_unless_all_are() {
+        let chart = chart();
+        let other = chart.rescaled().unwrap().svg(NARROW).into_string();
+        let log = chart.svg(NARROW).into_string();
+        assert!(log.contains(">2</text>") && !other.contains(">2</text>"), "{other} {log}");
+        let linear = Chart { x: ("steps".to_owned(), Scale::Linear), ..chart };
+        // A value of 0 has no logarithm.
+        assert!(linear.rescaled().is_none());
     }
 
     #[test]
-    fn long_labels_are_shortened() {
-        assert_eq!(shortened("3lc:s=1.75"), "3lc:s=1.75");
-        assert_eq!(shortened("topk:ratio=0.05,select=sampled"), "topk:ratio=0.05,select=s…");
-    }
-
-    #[test]
-    fn a_chart_of_nothing_is_still_a_chart() {
-        let chart = Chart { series: Vec::new(), ..chart() };
-        assert!(chart.svg().contains("</svg>"));
+    fn a_chart_of_many_lines_is_high_enough_for_their_names() {
+        let line =
+            |at: usize| Series::new(&format!("compressor {at}"), at, vec![Point::new(1.0, 2.0)]);
+        let chart = Chart { series: (0..40).map(line).collect(), ..chart() };
+        assert!(chart.draw(NARROW).height > 40.0 * LINE);
+        assert!(Chart { series: Vec::new(), ..chart }.svg(NARROW).into_string().contains("</svg>"));
     }
 }

@@ -1,79 +1,143 @@
-//! The common part of all kinds of figures: SVG, and the colours.
+//! The common part of all kinds of figures: SVG elements and files.
 
 use gradwire::printable_lines;
-use plotters::coord::Shift;
-use plotters::prelude::*;
+use maud::{Markup, PreEscaped, html};
 
-/// The colour of text and axes; in the SVG, the colour of the text around the chart replaces it.
-pub(super) const INK: RGBColor = RGBColor(1, 2, 3);
-const INK_AS_WRITTEN: &str = "#010203";
+use super::labels::LINE;
 
-/// Colours that are distinct on light and on dark backgrounds; the first is for the baseline.
-const COLOURS: [RGBColor; 12] = [
-    RGBColor(0x80, 0x80, 0x80),
-    RGBColor(0x3b, 0x7d, 0xd8),
-    RGBColor(0xf2, 0x8e, 0x2b),
-    RGBColor(0x2f, 0x9e, 0x54),
-    RGBColor(0xe1, 0x57, 0x59),
-    RGBColor(0x9b, 0x6b, 0xd3),
-    RGBColor(0x9c, 0x75, 0x5f),
-    RGBColor(0x1f, 0xa8, 0xb0),
-    RGBColor(0xd3, 0x72, 0xb4),
-    RGBColor(0xb8, 0xa0, 0x1e),
-    RGBColor(0x6a, 0x87, 0x3a),
-    RGBColor(0x4c, 0x9c, 0xe0),
-];
+/// The width of a figure in a column of a page or of a paper, in pixels. Text has at least 12
+/// pixels on the narrowest phones.
+pub const NARROW: f64 = 340.0;
 
-pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-pub(super) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+/// The width of a figure that fills a page.
+pub const WIDE: f64 = 700.0;
 
-/// A figure that can be shown on a page or written to a file of its own.
+/// The size of text, in pixels.
+pub(super) const TEXT: f64 = 13.0;
+
+/// A drawing of some size in pixels.
+#[derive(Debug, Clone)]
+pub struct Drawing {
+    /// Its width.
+    pub(super) width: f64,
+    /// Its height.
+    pub(super) height: f64,
+    /// Its elements.
+    pub(super) body: Markup,
+}
+
+/// A figure that can be shown on a page or written to a file of its own. Text and axes have the
+/// colour of the text around it.
 pub trait Figure {
     /// The title.
     fn title(&self) -> &str;
 
-    /// The figure as an `<svg>` element. Text and axes take the colour of the text around it.
-    fn svg(&self) -> String;
+    /// What it shows, in a sentence, for readers who cannot see it.
+    fn description(&self) -> String;
 
-    /// The figure as a file of its own, readable on light and dark backgrounds.
+    /// Draws it, without its title.
+    fn draw(&self, width: f64) -> Drawing;
+
+    /// The same figure with its logarithmic axes linear, or with a logarithmic axis if it has none;
+    /// `None` if its values allow no other scale.
+    fn rescaled(&self) -> Option<Box<dyn Figure>> {
+        None
+    }
+
+    /// The figure as an element of a page, which shows the title.
+    fn svg(&self, width: f64) -> Markup {
+        let drawing = self.draw(width);
+        self.element(&drawing, drawing.height, drawing.body.clone())
+    }
+
+    /// The figure as a file of its own with its title, readable on light and dark backgrounds.
     fn svg_file(&self) -> String {
-        const STYLE: &str = "<style>svg{color:#222}\
-             @media(prefers-color-scheme:dark){svg{color:#ddd}}</style>\n";
-        let svg = self.svg();
-        let start = svg.find("<svg").and_then(|at| svg[at..].find('>').map(|end| at + end + 1));
-        let (head, body) = svg.split_at(start.expect("plotters writes an svg element"));
-        format!("{head}\n{STYLE}{}", body.trim_start())
+        const STYLE: &str = "svg{color:#222}@media(prefers-color-scheme:dark){svg{color:#ddd}}";
+        const TITLE: f64 = 30.0;
+        let drawing = self.draw(WIDE);
+        let body = html! {
+            style { (PreEscaped(STYLE)) }
+            text x="4" y="19" font-size="16" font-weight="600" fill="currentColor" { (self.title()) }
+            g transform={ "translate(0 " (TITLE) ")" } { (drawing.body) }
+        };
+        let svg = self.element(&drawing, drawing.height + TITLE, body).into_string();
+        printable_lines(svg.replace("><", ">\n<") + "\n").to_string()
+    }
+
+    /// An `<svg>` element with the width of a drawing.
+    fn element(&self, drawing: &Drawing, height: f64, body: Markup) -> Markup {
+        let size = format!("0 0 {:.0} {height:.0}", drawing.width);
+        html! {
+            svg xmlns="http://www.w3.org/2000/svg" viewBox=(size) width=(drawing.width)
+                height=(format!("{height:.0}")) role="img"
+                font-family="system-ui, sans-serif" font-size=(TEXT) {
+                title { (self.title()) }
+                desc { (self.description()) }
+                (body)
+            }
+        }
     }
 }
 
-/// An `<svg>` element of this size in pixels, drawn by `draw`.
-pub(super) fn svg(size: (u32, u32), draw: impl Fn(&Area<'_>) -> Drawn) -> String {
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        draw(&root).and_then(|()| root.present()).expect("a string takes all text");
+/// A line of text. `anchor` is `start`, `middle` or `end`.
+pub(super) fn text(x: f64, y: f64, anchor: &str, text: &str) -> Markup {
+    html! {
+        text x=(pixels(x)) y=(pixels(y)) text-anchor=(anchor) fill="currentColor" { (text) }
     }
-    // Labels may be names from files.
-    printable_lines(svg.replace(INK_AS_WRITTEN, "currentColor")).to_string()
 }
 
-/// The colour with this number; numbers beyond the last begin again.
-pub(super) fn colour(index: usize) -> RGBColor {
-    COLOURS[index % COLOURS.len()]
+/// Lines of text; the first has its baseline at `y`.
+pub(super) fn lines(x: f64, y: f64, anchor: &str, lines: &[String]) -> Markup {
+    html! {
+        @for (at, line) in lines.iter().enumerate() { (text(x, y + LINE * at as f64, anchor, line)) }
+    }
+}
+
+/// A coordinate as SVG writes it, to a tenth of a pixel.
+pub(super) fn pixels(value: f64) -> String {
+    let text = format!("{value:.1}");
+    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    struct Named(&'static str);
+
+    impl Figure for Named {
+        fn title(&self) -> &str {
+            self.0
+        }
+
+        fn description(&self) -> String {
+            format!("About {}.", self.0)
+        }
+
+        fn draw(&self, width: f64) -> Drawing {
+            Drawing { width, height: 50.0, body: text(1.0, 2.25, "start", self.0) }
+        }
+    }
+
     #[test]
-    fn labels_are_shown_and_not_obeyed() {
-        let label = |root: &Area<'_>| {
-            let style = ("sans-serif", 13).into_font().color(&INK);
-            root.draw(&Text::new("a\u{202e}b\u{1b}<", (5, 5), style))
-        };
-        let svg = svg((100, 50), label);
-        assert!(svg.contains("a\\u{202e}b\\u{1b}&lt;"), "{svg}");
-        assert!(svg.lines().count() > 1 && !svg.contains("\\n"), "{svg}");
+    fn names_are_shown_and_not_obeyed() {
+        let svg = Named("a\u{202e}b\u{1b}</text><script>").svg_file();
+        assert!(svg.contains("a\\u{202e}b\\u{1b}&lt;/text&gt;&lt;script&gt;"), "{svg}");
+        assert!(svg.lines().count() > 5 && !svg.contains("<script"), "{svg}");
+    }
+
+    #[test]
+    fn a_file_has_a_title_and_its_own_colours() {
+        let svg = Named("bits").svg_file();
+        assert!(svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n"), "{svg}");
+        assert!(svg.contains("viewBox=\"0 0 700 80\"") && svg.contains("role=\"img\""), "{svg}");
+        assert!(svg.contains("<title>bits</title>") && svg.contains("<desc>About bits.</desc>"));
+        assert!(svg.contains("<style>") && svg.contains("currentColor"), "{svg}");
+        assert!(!Named("bits").svg(NARROW).into_string().contains("<style>"));
+    }
+
+    #[test]
+    fn coordinates_have_a_tenth_of_a_pixel() {
+        assert_eq!([1.0, 2.25, -0.01, 99.96].map(pixels), ["1", "2.2", "-0", "100"]);
     }
 }

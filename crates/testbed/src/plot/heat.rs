@@ -1,19 +1,21 @@
-//! Heat maps as SVG: one coloured cell for each pair of two settings.
+//! Heat maps: one coloured cell for each pair of two settings.
 
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use maud::{Markup, html};
 
-use super::figure::{Area, Drawn, Figure, INK, svg};
+use super::figure::{Drawing, Figure, pixels, text};
+use super::labels::{CHARACTER, LINE};
 
-/// Pixels of a cell, and of the margins for labels.
-const CELL: (i32, i32) = (92, 46);
-const LEFT: i32 = 92;
-const TOP: i32 = 64;
-const BOTTOM: i32 = 40;
+/// Heights in pixels: of a row of cells, and of the labels above and below them.
+const CELL: f64 = 38.0;
+const ABOVE: f64 = 40.0;
+const BELOW: f64 = 26.0;
 
-/// The colours of the least and of the greatest value.
-const LOW: (f64, f64, f64) = (253.0, 231.0, 136.0);
-const HIGH: (f64, f64, f64) = (78.0, 44.0, 140.0);
+/// The most pixels of a cell's width.
+const WIDEST: f64 = 96.0;
+
+/// The colours of the least and of the greatest value, which also differ in lightness.
+const LOW: [f64; 3] = [253.0, 231.0, 136.0];
+const HIGH: [f64; 3] = [78.0, 44.0, 140.0];
 
 /// A table of values as colours. Missing values are empty cells.
 #[derive(Debug, Clone)]
@@ -39,39 +41,16 @@ impl HeatMap {
         if range > 0.0 { (value.max(1e-12).ln() - least) / range } else { 0.0 }
     }
 
-    fn draw(&self, root: &Area<'_>) -> Drawn {
-        let ink = ("sans-serif", 13, &INK).into_text_style(root);
-        let middle = ink.pos(Pos::new(HPos::Center, VPos::Center));
-        let width = LEFT + CELL.0 * self.columns.1.len() as i32;
-        let heading = ("sans-serif", 18, &INK).into_text_style(root);
-        root.draw(&Text::new(self.title.clone(), (8, 8), heading))?;
-        let (across, down) = (&self.columns.0, &self.rows.0);
-        let below = TOP + CELL.1 * self.rows.1.len() as i32 + BOTTOM / 2;
-        root.draw(&Text::new(across.clone(), ((LEFT + width) / 2, below), middle.clone()))?;
-        root.draw(&Text::new(down.clone(), (LEFT / 2, TOP - 14), middle.clone()))?;
-        for (at, label) in self.columns.1.iter().enumerate() {
-            let x = LEFT + CELL.0 * at as i32 + CELL.0 / 2;
-            root.draw(&Text::new(label.clone(), (x, TOP - 14), middle.clone()))?;
-        }
-        for (at, (label, values)) in self.rows.1.iter().zip(&self.values).enumerate() {
-            let y = TOP + CELL.1 * at as i32;
-            let beside = (LEFT / 2, y + CELL.1 / 2);
-            root.draw(&Text::new(label.clone(), beside, middle.clone()))?;
-            for (column, value) in values.iter().enumerate() {
-                let Some(value) = *value else { continue };
-                let x = LEFT + CELL.0 * column as i32;
-                let place = self.place(value);
-                let corners = [(x + 1, y + 1), (x + CELL.0 - 1, y + CELL.1 - 1)];
-                root.draw(&Rectangle::new(corners, colour(place).filled()))?;
-                let text = if place < 0.5 { RGBColor(0x22, 0x22, 0x22) } else { WHITE };
-                let style = ("sans-serif", 13, &text)
-                    .into_text_style(root)
-                    .pos(Pos::new(HPos::Center, VPos::Center));
-                let centre = (x + CELL.0 / 2, y + CELL.1 / 2);
-                root.draw(&Text::new((self.show)(value), centre, style))?;
+    /// A cell at the origin.
+    fn cell(&self, value: f64, width: f64) -> Markup {
+        let place = self.place(value);
+        let ink = if place < 0.5 { "#222222" } else { "#FFFFFF" };
+        html! {
+            rect width=(pixels(width - 2.0)) height=(CELL - 2.0) fill=(colour(place)) {}
+            text x=(pixels(width / 2.0 - 1.0)) y=(CELL / 2.0 + 3.5) text-anchor="middle" fill=(ink) {
+                ((self.show)(value))
             }
         }
-        Ok(())
     }
 }
 
@@ -80,20 +59,58 @@ impl Figure for HeatMap {
         &self.title
     }
 
-    fn svg(&self) -> String {
-        let width = LEFT + CELL.0 * self.columns.1.len() as i32 + 8;
-        let height = TOP + CELL.1 * self.rows.1.len() as i32 + BOTTOM;
-        svg((width.max(420) as u32, height as u32), |root| self.draw(root))
+    fn description(&self) -> String {
+        let values = self.values.iter().flatten().flatten().copied();
+        let (least, greatest) = values
+            .fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
+        format!(
+            "Values by {} and {}, from {} to {}.",
+            self.rows.0,
+            self.columns.0,
+            (self.show)(least),
+            (self.show)(greatest)
+        )
+    }
+
+    fn draw(&self, width: f64) -> Drawing {
+        let longest = self.rows.1.iter().map(|row| row.chars().count()).max().unwrap_or(0);
+        let left = CHARACTER * longest as f64 + 14.0;
+        let cell = ((width - left) / self.columns.1.len().max(1) as f64).min(WIDEST);
+        let bottom = ABOVE + CELL * self.rows.1.len() as f64;
+        let middle = |at: usize| left + cell * (at as f64 + 0.5);
+        let across = left + cell * self.columns.1.len() as f64 / 2.0;
+        let body = html! {
+            (text(2.0, 12.0, "start", &self.rows.0))
+            (text(across, bottom + LINE + 4.0, "middle", &self.columns.0))
+            @for (at, label) in self.columns.1.iter().enumerate() {
+                (text(middle(at), ABOVE - 6.0, "middle", label))
+            }
+            @for (at, (label, values)) in self.rows.1.iter().zip(&self.values).enumerate() {
+                @let y = ABOVE + CELL * at as f64;
+                (text(left - 8.0, y + CELL / 2.0 + 3.5, "end", label))
+                @for (column, value) in values.iter().enumerate() {
+                    @if let Some(value) = *value {
+                        g transform=(format!(
+                            "translate({} {})", pixels(left + cell * column as f64), pixels(y)
+                        )) { (self.cell(value, cell)) }
+                    }
+                }
+            }
+        };
+        Drawing { width, height: bottom + BELOW, body }
     }
 }
 
-fn colour(place: f64) -> RGBColor {
-    let mix = |low: f64, high: f64| (low + (high - low) * place).round() as u8;
-    RGBColor(mix(LOW.0, HIGH.0), mix(LOW.1, HIGH.1), mix(LOW.2, HIGH.2))
+/// The colour of a place from 0 to 1.
+fn colour(place: f64) -> String {
+    let mix = |(low, high): (f64, f64)| (low + (high - low) * place).round() as u8;
+    let [red, green, blue] = [0, 1, 2].map(|part| mix((LOW[part], HIGH[part])));
+    format!("#{red:02X}{green:02X}{blue:02X}")
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::figure::NARROW;
     use super::*;
 
     #[test]
@@ -106,10 +123,10 @@ mod tests {
             show: |value| format!("{value:.0} %"),
         };
         assert_eq!([map.place(1.0), map.place(10.0), map.place(100.0)], [0.0, 0.5, 1.0]);
-        let svg = map.svg();
-        for part in ["1 %", "10 %", "100 %", "delay", "sparsity", "#FDE788", "#4E2C8C"] {
+        let svg = map.svg(NARROW).into_string();
+        for part in [">1 %<", ">10 %<", ">100 %<", "delay", "sparsity", "#FDE788", "#4E2C8C"] {
             assert!(svg.contains(part), "{part} in {svg}");
         }
-        assert!(map.svg_file().contains("<style>"));
+        assert!(map.description().contains("from 1 % to 100 %"));
     }
 }

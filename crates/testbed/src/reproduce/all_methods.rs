@@ -297,7 +297,7 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
         first.learning_rate,
         table.markdown(),
     );
-    Ok(page(results, &text, &Vec::new(), vec![table.terminal()]))
+    Ok(page(results, &text, &Vec::new(), vec![table.into()]))
 }
 
 #[cfg(test)]

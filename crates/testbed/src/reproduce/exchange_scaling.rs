@@ -54,7 +54,7 @@ fn experiment() -> Experiment {
         e.batch = 4;
         e.evaluations = 1;
         e.evaluate_at_most = 1;
-        e.links_mbit = vec![100.0, 1_000.0];
+        e.links = [100.0, 1_000.0].map(Link::mbit).to_vec();
         e.raw_vectors = false;
     })
 }
@@ -81,9 +81,9 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
         (run.steps, run.batch, run.seed) == (first.steps, first.batch, first.seed)
             && (&run.model, &run.data_checksum) == (&first.model, &first.data_checksum)
     });
-    let links = results.experiment.links();
-    let table = table(&all, &links);
-    let lines: String = crossings(&all, &links).iter().map(|line| format!("- {line}\n")).collect();
+    let links = &results.experiment.links;
+    let table = table(&all, links);
+    let lines: String = crossings(&all, links).iter().map(|line| format!("- {line}\n")).collect();
     let text = format!(
         "{} with {} parameters. By the formula: the formula in docs/exchanges.md, for messages as long as between the \
          fewest workers. With more workers, gradients differ, and a scatter-reduce compresses slices, each with its \
@@ -93,7 +93,7 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
         first.parameters,
         table.markdown(),
     );
-    Ok(page(results, &text, &charts(&all, &links), vec![table.terminal(), lines]))
+    Ok(page(results, &text, &charts(&all, links), vec![table.into(), lines.into()]))
 }
 
 /// The counted bytes that a worker sends in a step.
@@ -150,7 +150,7 @@ fn table(runs: &[RunRecord], links: &[Link]) -> Table {
         let time = |run| format!("{} ms", significant(1e3 * seconds(run, link)));
         columns = columns.column(bandwidth(link.bits_per_second), time);
     }
-    columns.table()
+    columns.table().with_optional(&["off", "by the formula"])
 }
 
 /// A chart of bytes, and one of time for each link, with the names of their files.

@@ -1,12 +1,13 @@
 //! The page of a study: tables, charts and differences from the paper, as Markdown and as HTML.
 
+use std::rc::Rc;
+
 use gradwire_train::RunRecord;
 
-use super::study::{Charts, Report, Results, chart};
-use crate::page::Page;
+use super::study::{Charts, Printed, Report, Results, chart};
 use crate::plot::Figure;
 use crate::provenance::provenance;
-use crate::report::FAILED;
+use crate::report::{self, Block, FAILED, Origin, Section};
 use crate::summary::Summary;
 use crate::table::{self, Table};
 use crate::{diagnosis, figures};
@@ -24,6 +25,8 @@ pub(super) struct Findings {
     pub(super) setup: Table,
     /// Explanations of the numbers, in sentences.
     pub(super) notes: Vec<String>,
+    /// The summary of the runs, if they have one set-up.
+    pub(super) summary: Option<Summary>,
 }
 
 impl Findings {
@@ -41,7 +44,8 @@ impl Findings {
             ("Quality and traffic", table::traffic(summary)),
             ("Time per step", table::time(summary)),
         ];
-        Self { tables, charts, setup, notes: table::notes(summary) }
+        let (notes, summary) = (table::notes(summary), Some(summary.clone()));
+        Self { tables, charts, setup, notes, summary }
     }
 
     /// The page: `README.md`, `report.html` and each chart as a file of its own.
@@ -50,8 +54,9 @@ impl Findings {
         let files = files(results, &self.markdown(results), [html], &self.charts);
         let table = self.tables[0].1.clone().without_second("compressor");
         let place = format!("\nReport: {}", results.out.join("report.html").display());
-        let setup = format!("\n{SETUP}:\n{}", self.setup.terminal());
-        Report { files, printed: vec![table.terminal(), setup, place] }
+        let heading = format!("\n{SETUP}:");
+        let printed = vec![table.into(), heading.into(), self.setup.clone().into(), place.into()];
+        Report { files, printed }
     }
 
     fn markdown(&self, results: &Results<'_>) -> String {
@@ -67,25 +72,55 @@ impl Findings {
     }
 
     fn html(&self, results: &Results<'_>) -> String {
-        let study = results.study;
-        let mut page = Page::new(&format!("{}: {}", study.id, study.summary));
-        page.paragraph(&format!("{}.", study.citation));
-        if !results.failed.is_empty() {
-            page.paragraph(FAILED).list(results.failed);
-        }
-        for (heading, table) in &self.tables {
-            page.section(heading).table(table);
-        }
-        page.notes(&self.notes);
-        page.section("Charts").charts(self.charts.iter().map(|(_, chart)| chart.svg()));
-        page.section(SETUP).table(&self.setup);
-        page.section("How to repeat the runs").code(results.command);
-        if let Some((flag, effect)) = as_it_was(results) {
-            page.paragraph(&format!("With {flag}, {effect}"));
-        }
-        page.paragraph(&provenance(results.runs));
-        page.html()
+        let (study, origin) = (results.study, Origin::here());
+        let warnings = match results.failed {
+            [] => Vec::new(),
+            failed => vec![Block::Text(FAILED.to_owned()), Block::List(failed.to_vec())],
+        };
+        let citation = (!study.citation.is_empty()).then(|| format!("{}.", study.citation));
+        let lead = citation.into_iter().chain(opening(results)).chain([origin.sentence()]);
+        report::page(&report::Report {
+            title: format!("{}: {}", study.id, study.summary),
+            lead: lead.collect(),
+            warnings,
+            answer: self.summary.as_ref().map(report::answer),
+            sections: self.sections(results, &origin),
+        })
     }
+
+    fn sections(&self, results: &Results<'_>, origin: &Origin) -> Vec<Section> {
+        let setup = Block::table("Paper and runs", self.setup.clone());
+        let mut sections: Vec<Section> =
+            self.tables.iter().map(|one| of_table(results.study.id, one)).collect();
+        sections.extend([
+            Section::new("What the numbers mean", vec![Block::Notes(self.notes.clone())]),
+            Section::new("Charts", vec![self.all_charts()]),
+            Section::new(SETUP, vec![setup, Block::Facts(origin.facts())]),
+            repeat(results),
+            report::cite(origin, &format!("Study {}", results.study.id), results.runs),
+        ]);
+        sections
+    }
+
+    /// The charts of quality against step time, if there is a summary, and those of the study.
+    fn all_charts(&self) -> Block {
+        let ends = self.summary.iter().flat_map(report::by_time);
+        let ends = ends.map(|chart| -> Rc<dyn Figure> { Rc::new(chart) });
+        Block::Charts(ends.chain(self.charts.iter().map(|(_, chart)| chart.clone())).collect())
+    }
+}
+
+fn of_table(id: &str, (heading, table): &(&'static str, Table)) -> Section {
+    Section::new(*heading, vec![Block::table(format!("{id}: {heading}"), table.clone())])
+}
+
+fn repeat(results: &Results<'_>) -> Section {
+    let mut blocks = vec![Block::Code(results.command.to_owned())];
+    if let Some((flag, effect)) = as_it_was(results) {
+        blocks.push(Block::Text(format!("With {flag}, {effect}")));
+    }
+    blocks.push(Block::Text(provenance(results.runs)));
+    Section::new("How to repeat the runs", blocks)
 }
 
 /// The page of a study that is a text with charts: `README.md` and each chart as a file of its own.
@@ -93,7 +128,7 @@ pub(super) fn page(
     results: &Results<'_>,
     text: &str,
     charts: &Charts,
-    printed: Vec<String>,
+    printed: Vec<Printed>,
 ) -> Report {
     Report { files: files(results, text, [], charts), printed }
 }
@@ -141,6 +176,21 @@ fn notes(results: &Results<'_>) -> (String, String) {
     (and_blank(opening), format!("{heading}{notes}"))
 }
 
+/// The lines of the first paragraph of the notes, without the marks of Markdown.
+fn opening(results: &Results<'_>) -> Vec<String> {
+    let (opening, _) = notes(results);
+    let lines = opening.trim().split("\n- ").map(|line| line.trim_start_matches("- "));
+    let plain = |line: &str| {
+        // The text of a link, without its address.
+        let mut parts = line.split("](");
+        let first = parts.next().unwrap_or_default().to_owned();
+        let text = parts
+            .fold(first, |text, part| text + part.split_once(')').map_or(part, |(_, after)| after));
+        text.replace(['*', '`', '[', ']'], "").replace('\n', " ")
+    };
+    lines.filter(|line| !line.is_empty()).map(plain).collect()
+}
+
 /// The flag that repeats a study with the settings of its runs, and its effect; `None` for a study
 /// that trains nothing.
 fn as_it_was(results: &Results<'_>) -> Option<(String, &'static str)> {
@@ -158,7 +208,7 @@ pub(super) fn charts_over_steps(summary: &Summary, runs: &[RunRecord]) -> Charts
 }
 
 /// The chart of bits per parameter over steps.
-pub(super) fn bits(runs: &[RunRecord]) -> (String, Box<dyn Figure>) {
+pub(super) fn bits(runs: &[RunRecord]) -> (String, Rc<dyn Figure>) {
     chart("bits.svg", figures::bits_per_value(runs))
 }
 

@@ -15,10 +15,12 @@ mod three_lc;
 mod transformer;
 mod variation;
 
+use gradwire::suggestion;
+
 use crate::TestbedError;
 
 pub use run::{StudyPart, run_parts};
-pub use study::{Report, Results, Study};
+pub use study::{Printed, Report, Results, Study};
 
 /// All studies, in the order of listings.
 pub static STUDIES: [Study; 22] = [
@@ -53,7 +55,11 @@ pub static STUDIES: [Study; 22] = [
 pub fn find(id: &str) -> Result<&'static Study, TestbedError> {
     STUDIES.iter().find(|study| study.id == id).ok_or_else(|| {
         let known: Vec<&str> = STUDIES.iter().map(|study| study.id).collect();
-        TestbedError::Config(format!("unknown study '{id}'; known ones: {}", known.join(", ")))
+        let near = suggestion(id, known.iter().copied());
+        TestbedError::Config(format!(
+            "unknown study '{id}'{near}; known ones: {}",
+            known.join(", ")
+        ))
     })
 }
 

@@ -1,8 +1,10 @@
 //! The definition of a study, and the input of its page.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-use gradwire_exchange::Exchange;
+use gradwire::suggestion;
+use gradwire_exchange::{Exchange, Link};
 use gradwire_models::optim::OptimizerKind;
 use gradwire_train::settings::SETTINGS;
 use gradwire_train::{CompressionSchedule, RunRecord};
@@ -12,6 +14,7 @@ use crate::experiment::{ExchangeChoice, Experiment, known};
 use crate::plot::Figure;
 use crate::runner::Progress;
 use crate::summary::{Summary, summarize};
+use crate::table::Table;
 
 /// A study that `gradwire reproduce` runs: a table or figure of a paper, or a measurement of this
 /// project's own.
@@ -148,8 +151,8 @@ impl Study {
             )));
         }
         rows.iter().position(|row| *row == name).ok_or_else(|| {
-            let known = rows.join(", ");
-            TestbedError::Config(format!("{id} has no row '{name}'; known ones: {known}"))
+            let (near, known) = (suggestion(name, rows.iter().copied()), rows.join(", "));
+            TestbedError::Config(format!("{id} has no row '{name}'{near}; known ones: {known}"))
         })
     }
 
@@ -209,7 +212,7 @@ impl Results<'_> {
         let steps = self.runs.iter().map(|run| run.steps).max();
         let longest = self.runs.iter().filter(|run| Some(run.steps) == steps);
         let longest: Vec<RunRecord> = longest.cloned().collect();
-        let summary = summarize(&longest, &self.experiment.links())?;
+        let summary = summarize(&longest, &self.experiment.links)?;
         Ok((longest, summary))
     }
 }
@@ -220,19 +223,40 @@ pub struct Report {
     /// Names and contents of the files in the study's folder: a `README.md`, and the files it
     /// refers to.
     pub files: Vec<(String, String)>,
-    /// Lines for a terminal.
-    pub printed: Vec<String>,
+    /// What the command prints.
+    pub printed: Vec<Printed>,
+}
+
+/// A part of what `gradwire reproduce` prints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Printed {
+    /// A table.
+    Table(Table),
+    /// Lines of text.
+    Text(String),
+}
+
+impl From<Table> for Printed {
+    fn from(table: Table) -> Self {
+        Self::Table(table)
+    }
+}
+
+impl From<String> for Printed {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
 }
 
 /// Figures with the names of their files.
-pub(super) type Charts = Vec<(String, Box<dyn Figure>)>;
+pub(super) type Charts = Vec<(String, Rc<dyn Figure>)>;
 
 /// A figure with the name of its file.
 pub(super) fn chart(
     name: impl Into<String>,
     figure: impl Figure + 'static,
-) -> (String, Box<dyn Figure>) {
-    (name.into(), Box::new(figure))
+) -> (String, Rc<dyn Figure>) {
+    (name.into(), Rc::new(figure))
 }
 
 /// The default experiment with a parameter server. A study names any other exchange.
@@ -255,7 +279,7 @@ pub(super) fn all_gathered(
         e.raw_vectors = false;
         e.raw_below = 0;
         e.evaluate_at_most = 10_000;
-        e.links_mbit = vec![10.0, 100.0, 1000.0];
+        e.links = [10.0, 100.0, 1000.0].map(Link::mbit).to_vec();
     })
 }
 

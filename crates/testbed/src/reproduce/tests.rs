@@ -129,7 +129,7 @@ fn each_study_writes_a_page_with_its_charts() {
         let command = "gradwire reproduce";
         let (experiment, runs) = (&experiment, &runs);
         let failed = &["3lc, seed 2: the loss is NaN".to_owned()];
-        let notes = "- What it shows.\n\nBy hand.\n";
+        let notes = "- **What** it [shows](a.md).\n\nBy hand.\n";
         let results = Results { study, row: 0, experiment, runs, failed, out, command, notes };
         let files = results.report(&Nobody).unwrap().files;
         let named = |ending: &str| files.iter().filter(|(name, _)| name.ends_with(ending)).count();
@@ -137,7 +137,7 @@ fn each_study_writes_a_page_with_its_charts() {
         let readme = &files[0].1;
         assert!(readme.contains(says) && readme.contains(study.citation), "{id}");
         let (opening, rest) = readme.split_once("\n\n").unwrap().1.split_once("\n\n").unwrap();
-        assert_eq!(opening, "- What it shows.", "{id}");
+        assert_eq!(opening, "- **What** it [shows](a.md).", "{id}");
         let (tables, notes) = rest.split_once("\n\n## Notes\n\nBy hand.\n\n").unwrap();
         assert!(tables.contains("\n|---|") && notes.starts_with("These runs failed"), "{id}");
         assert!(notes.contains("- 3lc, seed 2: the loss is NaN\n\n## How to repeat"), "{id}");
@@ -145,6 +145,9 @@ fn each_study_writes_a_page_with_its_charts() {
                    these runs, even if a default has changed since.\n\nRuns by gradwire 0.0.0.\n";
         assert!(readme.ends_with(&format!("```\n\n{end}")), "{id}");
         assert!(files[1].1.contains("<p>Runs by gradwire 0.0.0.</p>"), "{id}");
+        let page = &files[1].1;
+        assert!(page.matches("<figure>").count() >= charts && page.contains("How to cite"), "{id}");
+        assert!(page.contains(">What it shows.</p>"), "{id}");
         assert!(files.iter().skip(2).all(|(name, _)| readme.contains(name.as_str())), "{id}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use gradwire::suggestion;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde::ser::{SerializeMap, Serializer};
@@ -35,7 +36,11 @@ impl Visitor<'_> for Key {
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
         let found = self.known.iter().find(|known| **known == text);
-        found.copied().ok_or_else(|| E::unknown_field(text, self.known))
+        found.copied().ok_or_else(|| {
+            let (near, known) =
+                (suggestion(text, self.known.iter().copied()), self.known.join(", "));
+            E::custom(format!("unknown key '{text}'{near}; the keys are {known}"))
+        })
     }
 }
 

@@ -10,7 +10,7 @@ fn refused(change: fn(&mut TrainingSettings)) -> String {
 fn values_out_of_range_are_refused_by_name() {
     TrainingSettings::default().check().unwrap();
     assert!(refused(|s| s.workers = 0).contains("at least one worker"));
-    assert!(refused(|s| s.steps = 0).contains("steps must be at least 1"));
+    assert!(refused(|s| s.steps = 0).contains("steps (--steps) must be at least 1"));
     assert!(refused(|s| s.batch = 0).contains("at least one example"));
     assert!(refused(|s| s.workers = usize::MAX).contains("workers must be at most 4096"));
     assert!(refused(|s| s.batch = 99_999_999_999).contains("batch must be at most 1048576"));

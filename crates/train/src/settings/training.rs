@@ -263,6 +263,11 @@ impl TrainingSettings {
     pub fn check(&self) -> Result<(), String> {
         self.model.check().map_err(|error| error.to_string())?;
         let check = |holds: bool, message: String| if holds { Ok(()) } else { Err(message) };
+        // The key and the flag, for who wrote either.
+        let named = |name: &str| {
+            let flag = Setting::named(name).map_or("", |setting| setting.flag);
+            format!("{name} (--{flag})")
+        };
         for (name, count, most, why) in [
             (
                 "workers",
@@ -273,40 +278,46 @@ impl TrainingSettings {
             ("steps", self.steps, 1 << 48, "a run needs at least one step"),
             ("batch", self.batch as u64, 1 << 20, "a worker needs at least one example in a step"),
             (
-                "evaluate_at_most (--evaluate-at-most)",
+                "evaluate_at_most",
                 self.evaluate_at_most as u64,
                 u64::MAX,
                 "an evaluation needs at least one image or token",
             ),
         ] {
+            let name = named(name);
             check(count > 0, format!("{name} must be at least 1: {why}"))?;
             check(count <= most, format!("{name} must be at most {most}, not {count}"))?;
         }
-        for (name, value) in [("weight decay", self.weight_decay), ("l1", self.l1)] {
+        for (name, value) in [("weight_decay", self.weight_decay), ("l1", self.l1)] {
+            let name = named(name);
             let message = format!("{name} must be a number of at least 0, not {value}");
             check(value >= 0.0 && value.is_finite(), message)?;
         }
         let (part, dropout, seconds) = (self.participation, self.dropout, self.deadline_s);
-        let message = format!("participation must be above 0 and at most 1, not {part}");
+        let name = named("participation");
+        let message = format!("{name} must be above 0 and at most 1, not {part}");
         check(part > 0.0 && part <= 1.0, message)?;
-        let message = format!("dropout must be at least 0 and below 1, not {dropout}");
+        let name = named("dropout");
+        let message = format!("{name} must be at least 0 and below 1, not {dropout}");
         check((0.0..1.0).contains(&dropout), message)?;
         if let Some(least) = self.min_workers {
             let message = format!(
-                "min_workers (--min-workers) must be from 1 to the number of workers, {}",
+                "{} must be from 1 to the number of workers, {}",
+                named("min_workers"),
                 self.workers
             );
             check((1..=self.workers).contains(&least), format!("{message}, not {least}"))?;
         }
         let message =
-            format!("outer_rate (--outer-lr) must be a positive number, not {}", self.outer_rate);
+            format!("{} must be a positive number, not {}", named("outer_rate"), self.outer_rate);
         check(self.outer_rate.is_normal() && self.outer_rate > 0.0, message)?;
         if let Some(norm) = self.clip {
-            let message = "clip, the bound on the norm of gradients, must be a positive number";
-            check(norm.is_finite() && norm > 0.0, format!("{message}, not {norm}"))?;
+            let message = format!("{} must be a positive number, not {norm}", named("clip"));
+            check(norm.is_finite() && norm > 0.0, message)?;
         }
-        let message = "the deadline must be above 0 and at most";
-        let message = format!("{message} {LONGEST_DEADLINE} seconds, not {seconds}");
+        let name = named("deadline_s");
+        let message =
+            format!("{name} must be above 0 and at most {LONGEST_DEADLINE} seconds, not {seconds}");
         check(seconds > 0.0 && seconds <= LONGEST_DEADLINE, message)?;
         match self.straggler.filter(|straggler| straggler.worker >= self.workers) {
             None => Ok(()),

@@ -107,7 +107,34 @@ macro_rules! values {
 }
 
 values!(read_text, write_text; ModelSpec, Exchange, Payload, Split, OptimizerKind, LearningRate, Straggler, Rule);
-values!(Deserialize::deserialize, Serialize::serialize; usize, u64, f32, f64, String { const SEPARATOR: &'static str = " "; });
+values!(Deserialize::deserialize, Serialize::serialize; String { const SEPARATOR: &'static str = " "; });
+
+/// Numbers, with what to give as the text of a flag.
+macro_rules! numbers {
+    ($form:literal; $($type:ty),+) => {$(
+        impl Value for $type {
+            fn of_texts(texts: &[&str]) -> Result<Self, String> {
+                let text = texts.last().ok_or("a value is missing")?;
+                text.trim().parse().map_err(|_| format!("give {}", $form))
+            }
+
+            fn text(&self) -> String {
+                self.to_string()
+            }
+
+            fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                Self::deserialize(from)
+            }
+
+            fn write<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                self.serialize(to)
+            }
+        }
+    )+};
+}
+
+numbers!("a whole number from 0, such as 4"; usize, u64);
+numbers!("a number, such as 0.5 or 20"; f32, f64);
 
 impl Value for bool {
     const SWITCH: bool = true;

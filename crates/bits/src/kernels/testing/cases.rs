@@ -34,6 +34,7 @@ pub fn kernels() -> impl Iterator<Item = Case> {
         crate::kernels::int8::cases::CASES,
         crate::kernels::levels::cases::CASES,
         crate::kernels::lookups::cases::CASES,
+        crate::kernels::mean::cases::CASES,
         crate::kernels::natural::cases::CASES,
         crate::kernels::nibbles::cases::CASES,
         crate::kernels::ones::cases::CASES,

@@ -1,9 +1,10 @@
 //! Inputs and calls that several kernels share, and longer cases.
 
 use alloc::vec::Vec;
+use core::array;
 
 use super::{Input, Output, Shifted};
-use crate::kernels::{Bins, Entry, RUN, Room, Transition, decode_states, encode_states};
+use crate::kernels::{Bins, Entry, LookUp, RUN, Room, Transition, decode_states, encode_states};
 use crate::quarters::quarters_mut;
 pub(in crate::kernels) use crate::zero_run::decoded_len;
 use crate::zero_run::{Encoder, ZEROS};
@@ -22,6 +23,43 @@ pub(in crate::kernels) fn adds(
     let mut out = input.more();
     add(&bytes, input.x, &mut out);
     output.computed(&out);
+}
+
+/// Splits elements of `WIDTH` bytes, rotated by a number of bits, into a plane for each byte.
+type Split<const WIDTH: usize> = fn(&[[u8; WIDTH]], u32, [&mut [u8]; WIDTH]);
+
+/// Joins planes to elements, and rotates them back.
+type Join<const WIDTH: usize> = fn([&[u8]; WIDTH], u32, &mut [[u8; WIDTH]]);
+
+/// A kernel that splits elements into planes.
+pub(in crate::kernels) fn splits<const WIDTH: usize>(
+    split: Split<WIDTH>,
+    input: &Input,
+    output: &mut Output,
+) {
+    for rotation in [0, 1] {
+        let byte = |at| input.word(at) as u8;
+        let elements = input.elements(input.len, |at| array::from_fn(|i| byte(WIDTH * at + i)));
+        let mut planes: [_; WIDTH] = array::from_fn(|_| input.zeros());
+        split(&elements, rotation, planes.each_mut().map(|plane| &mut plane[..]));
+        planes.iter().for_each(|plane| output.bits(plane.iter().copied()));
+    }
+}
+
+/// A kernel that joins planes.
+pub(in crate::kernels) fn joins<const WIDTH: usize>(
+    join: Join<WIDTH>,
+    input: &Input,
+    output: &mut Output,
+) {
+    for rotation in [0, 1] {
+        let byte = |at| input.word(at) as u8;
+        let planes: [_; WIDTH] =
+            array::from_fn(|i| input.elements(input.len, |at| byte(WIDTH * at + i)));
+        let mut elements = input.elements(input.len, |_| [0; WIDTH]);
+        join(planes.each_ref().map(|plane| &plane[..]), rotation, &mut elements);
+        output.bits(elements.as_flattened().iter().copied());
+    }
 }
 
 /// A kernel that fills room with numbers of `size` bytes and returns the largest.
@@ -69,8 +107,8 @@ pub(in crate::kernels) fn states(input: &Input, output: &mut Output) {
     let transitions: Vec<Transition> = (0..64)
         .map(|at| Transition { add: input.word(at) % (12 << 16), find: input.word(at + 64) })
         .collect();
-    let next = core::array::from_fn(|at| input.word(at) as u16 % (1 << 13));
-    let mut states = core::array::from_fn(|i| (input.word(i) & 0xfff) + 0x1000);
+    let next = array::from_fn(|at| input.word(at) as u16 % (1 << 13));
+    let mut states = array::from_fn(|i| (input.word(i) & 0xfff) + 0x1000);
     let mut symbols = input.elements(input.len, |at| input.word(at) as u16 % 64);
     encode_states(&transitions, &next, &mut states, &mut quarters_mut(&mut symbols));
     output.bits(states);
@@ -81,9 +119,9 @@ pub(in crate::kernels) fn states(input: &Input, output: &mut Output) {
 pub(in crate::kernels) fn streams(input: &Input, output: &mut Output) {
     let entry =
         |at| Entry::new(input.word(at) >> 22, input.word(at) >> 5 & 0xfff, input.word(at) % 13);
-    let entries = core::array::from_fn(entry);
-    let mut states = core::array::from_fn(|i| input.word(i) & 0xfff);
-    let mut positions = core::array::from_fn(|i| 13 * i as u64);
+    let entries = array::from_fn(entry);
+    let mut states = array::from_fn(|i| input.word(i) & 0xfff);
+    let mut positions = array::from_fn(|i| 13 * i as u64);
     let mut symbols: Shifted<u16> = input.zeros();
     let parts = &mut quarters_mut(&mut symbols);
     let done = decode_states(&entries, &input.bytes(), &mut states, &mut positions, parts);
@@ -97,12 +135,11 @@ pub(in crate::kernels) fn lookups<T, S: Copy + Default + Into<u32>>(
     input: &Input,
     output: &mut Output,
     entry: impl Fn(u64, u64) -> T,
-    look_up: impl Fn(&[T; 4096], &[u8], &mut [u64; 4], &mut [&mut [S]; 4]) -> [usize; 4],
+    look_up: LookUp<[T; 4096], S>,
 ) {
-    let table = core::array::from_fn(|at| {
-        entry(input.word(at).into(), u64::from(input.word(at + 1)) % 12 + 1)
-    });
-    let mut positions = core::array::from_fn(|i| 13 * i as u64);
+    let table =
+        array::from_fn(|at| entry(input.word(at).into(), u64::from(input.word(at + 1)) % 12 + 1));
+    let mut positions = array::from_fn(|i| 13 * i as u64);
     let mut symbols: Shifted<S> = input.elements(3 * input.len, |_| S::default());
     let parts = &mut quarters_mut(&mut symbols);
     let done = look_up(&table, &input.bytes(), &mut positions, parts);

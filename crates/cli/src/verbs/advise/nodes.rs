@@ -8,10 +8,11 @@ use gradwire_advice::topology::{
     BUCKET, Comparison, Hardware, Method, PCIE, Picture, SITES, Simulation, Topology,
     TopologyAdvice, advise_topology, model, published,
 };
-use gradwire_advice::{OptimizerFamily, Recording, parse_link};
+use gradwire_advice::{OptimizerFamily, Recording};
 use gradwire_exchange::Link;
 
 use crate::failure::Failure;
+use crate::numbers::{number, whole_in};
 use crate::progress::TrialBar;
 
 /// Machines of several ranks, in place of equal ranks with a link each.
@@ -21,17 +22,17 @@ pub(super) struct Nodes {
     /// Number of machines, or of sites, each with --ranks-per-node ranks. Steps are simulated from
     /// the speeds of an H200, and compression is compared between all ranks and on two levels,
     /// from GPU to GPU and by the host
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536), requires = "ranks_per_node", conflicts_with = "ranks")]
+    #[arg(long, value_name = "N", value_parser = whole_in(1..=65_536u32), requires = "ranks_per_node", conflicts_with = "ranks")]
     nodes: Option<u32>,
     /// Number of ranks of each machine
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=65_536), requires = "nodes")]
+    #[arg(long, value_name = "K", value_parser = whole_in(1..=65_536u32), requires = "nodes")]
     ranks_per_node: Option<u32>,
     /// Each rank's link to the other ranks of its machine; of a single machine repeat it for
     /// several [default: 1600gbit/3us, NVLink, if there are several machines]
-    #[arg(long, value_name = "LINK", value_parser = parse_link, requires = "nodes")]
+    #[arg(long, value_name = "LINK", requires = "nodes")]
     inside: Vec<Link>,
     /// Each machine's link to the others, which its ranks share; repeat it for several
-    #[arg(long, value_name = "LINK", value_parser = parse_link, requires = "nodes", conflicts_with = "links")]
+    #[arg(long, value_name = "LINK", requires = "nodes", conflicts_with = "links")]
     between: Vec<Link>,
     /// Number of parameters of the model, such as 1.3e9, in place of files with gradients: in
     /// buckets of 25 MiB of float32, with --sites of 1 GB
@@ -100,9 +101,10 @@ fn tried(specs: &[Spec], recording: &Recording<'_>) -> gradwire_exchange::Result
 
 /// Reads a number of parameters.
 fn parameters(text: &str) -> Result<usize, String> {
-    let value: f64 = text.parse().map_err(|_| "give a number such as 1.3e9".to_owned())?;
-    let fits = (1.0..=1e12).contains(&value);
-    fits.then_some(value as usize).ok_or_else(|| "give a number from 1 to 1e12".to_owned())
+    let value = number(text).ok().filter(|value| (1.0..=1e12).contains(value));
+    value
+        .map(|value| value as usize)
+        .ok_or_else(|| "give a number from 1 to 1e12, such as 1.3e9".to_owned())
 }
 
 impl Nodes {

@@ -34,6 +34,9 @@ fn a_data_set_that_is_nowhere_lists_the_places() {
     {
         assert!(message.contains(word), "{word}: {message}");
     }
+    assert!(!message.contains("did you mean"), "{message}");
+    let message = first_of("mnst", Vec::new()).unwrap_err().to_string();
+    assert!(message.contains("'mnst' (did you mean 'mnist'"), "{message}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ from ._call_sites import GroupDescription
 from ._compressed_group import Alive, CompressedGroup
 from ._crates import check_crates
 from ._deadlines import DEADLINE
-from ._group_calls import GroupOptions
+from ._group_options import GroupOptions
 from ._rendezvous import Rendezvous, named
 
 _NAME = "gradwire"
@@ -40,6 +40,7 @@ def configure(
     total_steps: Optional[int] = None,
     threads: int = 1,
     when: str = "backward",
+    transport: str = "auto",
 ) -> None:
     """Sets how process groups with the backend ``gradwire`` compress. Call it on all ranks, with
     the same arguments, before ``torch.distributed.init_process_group("gradwire")``.
@@ -65,6 +66,8 @@ def configure(
         when: ``"backward"``: sums are compressed while a backward pass runs and inside
             ``gradwire.torch.gradients()``. ``"always"``: everywhere, so also large metrics and
             averages of parameters. Default: ``"backward"``
+        transport: where messages of tensors on a GPU travel: ``"device"``, ``"host"`` or
+            ``"auto"``, the device if that is possible; as for ``register``. Default: ``"auto"``
 
     Raises:
         ConfigError: an argument is wrong.
@@ -89,6 +92,7 @@ def wrap(group: Optional[Any] = None, compressor: str = "eden", **options: Any) 
     """
     if not dist.is_available() or not dist.is_initialized():
         raise _core.ConfigError("torch.distributed is not initialized; call init_process_group first")
+    _check_version()
     inner = dist.group.WORLD if group is None else group
     if not isinstance(inner, dist.ProcessGroup):
         raise _core.ConfigError(f"group={group!r} is no process group of this rank; of a DeviceMesh, give mesh.get_group()")
@@ -104,8 +108,10 @@ def wrap(group: Optional[Any] = None, compressor: str = "eden", **options: Any) 
     _compare(store, inner.rank(), inner.size(), checked)
     rendezvous.leave()
     wrapped = _over(inner, checked, owns=False)
+    wrapped.bound_device_id = inner.bound_device_id
     name = f"{inner.group_name}/gradwire"
     wrapped._set_group_name(name)
+    wrapped._set_group_desc(f"gradwire over {inner.group_desc or inner.group_name}")
     _enter(wrapped, name, store, {rank: at for at, rank in enumerate(ranks)})
     _wrapped[inner] = ref(wrapped)
     return wrapped
@@ -162,6 +168,7 @@ def _present_options() -> GroupOptions:
 
 def _create(given: Any, backend_options: Any) -> CompressedGroup:
     """Creates a group for PyTorch."""
+    _check_version()
     options = _present_options()
     store = dist.PrefixStore("gradwire", given.store)
     _compare(store, given.group_rank, given.group_size, options)
@@ -172,12 +179,24 @@ def _create(given: Any, backend_options: Any) -> CompressedGroup:
     inner._register_backend(torch.device("cpu"), kinds.GLOO, gloo)
     if torch.cuda.is_available() and dist.is_nccl_available():
         inner._register_backend(torch.device("cuda"), kinds.NCCL, _nccl(given, store, backend_options))
-    return _over(inner, options, owns=True)
+    group = _over(inner, options, owns=True)
+    device = getattr(getattr(given, "process_group", None), "bound_device_id", None)
+    if device is not None:
+        inner.bound_device_id = group.bound_device_id = device
+    return group
 
 
 def _nccl(given: Any, store: Any, backend_options: Any) -> Any:
+    """NCCL's part of a group, as PyTorch creates it."""
     own = backend_options if backend_options is not None else dist.ProcessGroupNCCL.Options()
     own._timeout = given.timeout
+    named = {"group_name": given.group_id, "global_ranks_in_group": given.global_ranks_in_group}
+    source = getattr(given, "split_from", None)
+    if isinstance(source, dist.ProcessGroupNCCL):
+        # The other ranks of the group that is split take part in it, too.
+        named.update(split_from=source, split_color=dist.distributed_c10d._process_group_color(given.global_ranks_in_group))
+    for name, value in named.items():
+        setattr(own, name, value)
     return dist.ProcessGroupNCCL(dist.PrefixStore("cuda", store), given.group_rank, given.group_size, own)
 
 
@@ -185,12 +204,23 @@ def _over(inner: Any, options: GroupOptions, owns: bool) -> CompressedGroup:
     """A group over an inner one, with its backends: PyTorch asks a group for them."""
     group = CompressedGroup(inner, options, owns)
     _made.append(group)
-    for device in inner._device_types:
+    for device in sorted(inner._device_types, key=str):
         backend = inner._get_backend(device)
         kind = dist.Backend.backend_type_map.get(backend.name().lower(), dist.ProcessGroup.BackendType.CUSTOM)
         group._register_backend(device, kind, backend)
+        # That of a GPU comes last.
         group._set_default_backend(kind)
     return group
+
+
+def _check_version() -> None:
+    """Refuses versions of PyTorch in which Python cannot make process groups of several
+    backends."""
+    if not hasattr(dist.ProcessGroup, "_set_default_backend"):
+        raise _core.ConfigError(
+            f"PyTorch {torch.__version__} cannot make process groups of several backends in Python; install 2.6 or newer, or use "
+            "gradwire.torch.register or gradwire.torch.average_gradients"
+        )
 
 
 def _compare(store: Any, rank: int, size: int, options: GroupOptions) -> None:

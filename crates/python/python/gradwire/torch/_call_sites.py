@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Dict, List, Tuple
 
 # The most rows. Frameworks send objects of many lengths, which share a row from then on.
@@ -43,17 +43,18 @@ class CallSites:
     def __init__(self) -> None:
         self._rows: Dict[Tuple[str, int, str, str], CallSite] = {}
 
-    def count(self, site: CallSite) -> CallSite:
-        """Counts a call; returns its row."""
+    def count(self, site: CallSite) -> None:
+        """Counts a call."""
         key = (site.collective, site.elements, site.element_type, site.reason)
         row = self._rows.get(key)
         if row is None:
             if len(self._rows) >= _MOST:
-                site = CallSite(site.collective, 0, "", site.compressor, "of other sizes")
-                key = (site.collective, 0, "", site.reason)
+                site = CallSite(site.collective.partition(" '")[0], 0, "", site.compressor, "of other sizes")
+                key = (site.collective, 0, "", site.compressor)
             row = self._rows.setdefault(key, site)
         row.calls += 1
-        return row
+        if row.elements:
+            row.place = site.place
 
     def rows(self) -> List[CallSite]:
         """The rows, in the order of the first calls."""
@@ -68,12 +69,17 @@ class GroupDescription:
     ranks: int
     step: int
     sites: List[CallSite]
+    # Where the messages of compressed calls travel, by kind of exchange.
+    transports: Dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         rows = [("collective", "elements", "type", "calls", "sent as", "bytes a call")]
         for site in self.sites:
-            how = site.compressor or f"passed on: {site.reason}"
+            to_all = ", to all ranks" if site.collective == "reduce" else ""
+            how = f"{site.compressor}{to_all}" if site.compressor else f"passed on: {site.reason}"
             rows.append((site.collective, str(site.elements), site.element_type, str(site.calls), how, str(site.bytes_per_call)))
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-        return "\n".join([f"process group '{self.group}' of {self.ranks} ranks, step {self.step}", *lines])
+        head = [f"process group '{self.group}' of {self.ranks} ranks, step {self.step}"]
+        head += [f"messages of {kind} travel through {transport}" for kind, transport in self.transports.items()]
+        return "\n".join([*head, *lines])

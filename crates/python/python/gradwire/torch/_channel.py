@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections import deque
 from datetime import timedelta
 from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
@@ -183,6 +184,12 @@ class Channel(OfOneProcess):
         message.parts = list(message.bytes[:length].split(self.part))
         self._posting = message
         return message.bytes.data_ptr()
+
+    def lend(self, address: int, length: int) -> None:
+        """Makes the ``length`` bytes at an address the rest of the message of the last ``outgoing``,
+        which fills its parts. They must stay until ``flush``."""
+        memory = (ctypes.c_uint8 * length).from_address(address)
+        self._posting.parts += torch.frombuffer(memory, dtype=torch.uint8).split(self.part)
 
     def prepare(self, to: Sequence[int], peer: int, seconds: float) -> None:
         """Waits until the last message to the ranks ``to`` has left for ``peer``.

@@ -11,7 +11,8 @@ from torch.distributed import ProcessGroup
 
 from .. import _core
 from ._call_sites import GroupDescription
-from ._group_calls import Averaging, Calls, GroupOptions, flat_or_none
+from ._group_calls import Averaging, Calls, flat_or_none
+from ._group_options import GroupOptions
 from ._states import State
 
 # Of the class itself: what a group is, not what it does.
@@ -45,6 +46,7 @@ class CompressedGroup(ProcessGroup):
         self._inner, self._owns = inner, owns
         self._calls = Calls(self, options)
         self._ended = False
+        self._name = self._description = ""
 
     def getBackendName(self) -> str:
         """The name of the backend."""
@@ -59,6 +61,27 @@ class CompressedGroup(ProcessGroup):
         """The number of this rank in the group."""
         found: int = self._inner.rank()
         return found
+
+    def getGroupName(self) -> str:
+        """The name of the group."""
+        return self._name
+
+    def setGroupName(self, name: str) -> None:
+        """Sets the name of the group. PyTorch keeps the name in the backends, which also belong to
+        the inner group."""
+        self._name = name
+        if self._owns:
+            self._inner._set_group_name(name)
+
+    def getGroupDesc(self) -> str:
+        """What the group is for."""
+        return self._description
+
+    def setGroupDesc(self, description: str) -> None:
+        """Sets what the group is for; see ``setGroupName``."""
+        self._description = description
+        if self._owns:
+            self._inner._set_group_desc(description)
 
     def describe(self) -> GroupDescription:
         """The collectives that the group has seen, each with its size, how often, its bytes, and
@@ -123,6 +146,8 @@ class CompressedGroup(ProcessGroup):
         reason = self._reason([output], op, self.size() * output.numel())
         if not reason and any(one.numel() != output.numel() or one.dtype != output.dtype for one in flat_inputs):
             reason = "its parts have different sizes"
+        if not reason and not output.is_contiguous():
+            reason = "its memory has gaps"
         if not reason:
             joined = torch.cat([one.detach().reshape(-1) for one in flat_inputs])
             return self._calls.reduce_scatter("reduce-scatter", output.detach(), joined, op)
@@ -176,9 +201,7 @@ class CompressedGroup(ProcessGroup):
     def _reason(self, tensors: Sequence[torch.Tensor], op: Any, elements: Optional[int] = None) -> str:
         """Why a sum of a tensor, of ``elements`` if it is only a part, is passed on."""
         if self._ended:
-            raise _core.ConfigError(
-                f"the process group has ended; give the framework another one, or call gradwire.torch.wrap again"
-            )
+            raise _core.ConfigError("the process group has ended; give the framework another one, or call gradwire.torch.wrap again")
         (tensor,) = tensors
         reason = self._calls.why_not(tensor, op, tensor.numel() if elements is None else elements)
         return reason or ("its memory has gaps" if flat_or_none(tensor) is None else "")
@@ -187,7 +210,7 @@ class CompressedGroup(ProcessGroup):
         reason = self._reason([values], op)
         if not reason and (output.numel() * self.size() != values.numel() or output.dtype != values.dtype):
             return "its parts have different sizes or types"
-        return reason or ("" if values.is_contiguous() else "its memory has gaps")
+        return reason or ("" if values.is_contiguous() and output.is_contiguous() else "its memory has gaps")
 
     def _scatter(self, output: torch.Tensor, values: torch.Tensor, op: Any) -> Averaging:
         return self._calls.reduce_scatter("reduce-scatter", output.detach(), values.detach().view(-1), op)

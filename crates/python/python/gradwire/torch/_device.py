@@ -41,6 +41,8 @@ class Request:
     values: str = "gradient"
     # Why messages cannot stay on the device, if the caller knows it.
     reason: Optional[str] = None
+    # Whether tensors become known one after the other; ``named`` is the first one.
+    grows: bool = False
 
     def check(self) -> None:
         """Refuses values that are unknown or exclude each other."""
@@ -123,6 +125,10 @@ def _new_transport(request: Request, reducer: Any, named: Sequence[Named], optio
 
     shapes = [(name, tuple(parameter.shape)) for name, parameter in named]
     values = Values(request.devices_of(named)[0], request.narrow, options.on_nonfinite == "skip", request.values)
+    if request.grows:
+        from .cuda._group_transport import GroupTransport
+
+        return GroupTransport(reducer, values, request.group, options.seed)
     if isinstance(reducer, TwoLevels):
         return NodeTransport(reducer, shapes, values, options.seed)
     return DeviceTransport(reducer, shapes, values, request.group, options.seed)

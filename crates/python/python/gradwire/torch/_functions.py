@@ -10,7 +10,8 @@ import torch.distributed as dist
 
 from .. import _core
 from ._compressed_group import flat_or_none
-from ._group_calls import Averaging, Calls, GroupOptions, is_mean
+from ._group_calls import Averaging, Calls, is_mean
+from ._group_options import GroupOptions
 from ._modes import without_gradients
 
 # The exchanges of each process group, by compressor.
@@ -150,8 +151,9 @@ def _check_parts(whole: torch.Tensor, part: torch.Tensor, ranks: int, name: str,
             f"{name} has {whole.numel()} elements of {whole.dtype} on {whole.device}, and {part_name} {part.numel()} of {part.dtype} on "
             f"{part.device}; {name} must have {ranks} times as many, of the same type and on the same device"
         )
-    if not whole.is_contiguous():
-        raise _core.ConfigError(f"{name} is not contiguous; call .contiguous() first")
+    for tensor, called in ((whole, name), (part, part_name)):
+        if not tensor.is_contiguous():
+            raise _core.ConfigError(f"{called} is not contiguous; call .contiguous() first")
 
 
 def _ended(work: Averaging, async_op: bool) -> Optional[Averaging]:

@@ -19,6 +19,19 @@ class _Blocks:
     def __init__(self) -> None:
         self.open = 0
         self.number = 0
+        self._at_end: List[Any] = []
+
+    def at_end(self, listener: Callable[[bool], None]) -> None:
+        """Calls a method at the end of the present block, if its object is alive."""
+        self._at_end.append(weakref.WeakMethod(listener))
+
+    def end(self, failed: bool) -> None:
+        """Calls the methods of ``at_end``. ``failed``: an exception ends the block."""
+        references, self._at_end = self._at_end, []
+        for reference in references:
+            listener = reference()
+            if listener is not None:
+                listener(failed)
 
 
 _blocks = _Blocks()
@@ -36,10 +49,23 @@ def gradients() -> Iterator[None]:
     if _blocks.open == 0:
         _blocks.number += 1
     _blocks.open += 1
+    failed = True
     try:
         yield
+        failed = False
     finally:
         _blocks.open -= 1
+        if _blocks.open == 0:
+            _blocks.end(failed)
+
+
+def after_block(listener: Callable[[bool], None]) -> None:
+    """Calls a method of an object after the block that is open, or now if there is none, and tells
+    whether an exception has ended the block."""
+    if _blocks.open:
+        _blocks.at_end(listener)
+    else:
+        listener(False)
 
 
 def present_pass() -> Optional[Pass]:
@@ -117,7 +143,6 @@ class StepEnds:
         self._block: Optional[int] = None
         self._functions = 0
         self._told = False
-        self.skipped = False
 
     def tell(self) -> None:
         """The step has ended."""
@@ -138,11 +163,12 @@ class StepEnds:
             return False
         return self._pass != before
 
-    def begins_step(self, begins_pass: bool) -> bool:
-        """Whether a call, which may be the first of its pass, is the first of its step."""
+    def begins_step(self, begins_pass: bool, is_skipped: Callable[[], bool]) -> bool:
+        """Whether a call, which may be the first of its pass, is the first of its step.
+        ``is_skipped`` tells whether values of the present step were not finite."""
         stepped = _optimizer_steps.count != self._seen and (begins_pass or _optimizer_steps.task == -1)
-        if not (self._told or stepped or (self.skipped and begins_pass)):
+        if not (self._told or stepped or (begins_pass and is_skipped())):
             return False
         self._seen = _optimizer_steps.count
-        self._told = self.skipped = False
+        self._told = False
         return True

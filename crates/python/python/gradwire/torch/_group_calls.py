@@ -6,9 +6,7 @@ import threading
 import warnings
 import weakref
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -16,13 +14,14 @@ from torch._C._distributed_c10d import Work
 from torch.futures import Future
 
 from .. import _core
-from .._arrays import whole_number
-from .._specs import has_error_feedback
 from ._call_sites import CallSite, CallSites, GroupDescription
 from ._gradient_calls import is_of_function, present_pass
+from ._group_call import Call
 from ._group_exchange import Average, GroupExchange
-from ._options import Options
+from ._group_options import GATHERS, REPLICAS, SHARDS, GroupOptions
+from ._options import compare
 from ._places import Kind
+from ._staging import Output
 from ._states import State
 
 _OUTSIDE = "it is outside of a backward pass and of gradients()"
@@ -32,86 +31,19 @@ _PATIENCE = 20
 
 _TYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
-# The exchanges of a group by the kind of its calls.
-REPLICAS, SHARDS, GATHERS = "all-reduce", "reduce-scatter", "all-gather"
-_EXCHANGES = {SHARDS: "reduce-scatter", GATHERS: "gather-shards"}
-
-
-@dataclass(frozen=True)
-class GroupOptions(Options):
-    """How a process group compresses. ``configure`` documents the fields."""
-
-    on_nonfinite: str = "skip"
-    raw_below: int = 4096
-    # What is averaged has one dimension.
-    raw_vectors: bool = False
-    when: str = "backward"
-
-    def of_kind(self, kind: str) -> Options:
-        """The options of the exchange of a kind of calls."""
-        # Short tensors are passed on before. The buffer of a gather has no values yet.
-        nonfinite = "error" if kind == GATHERS else self.on_nonfinite
-        changed = {"exchange": _EXCHANGES.get(kind, self.exchange), "raw_below": 0, "on_nonfinite": nonfinite}
-        return Options.of({**vars(self), **changed})
-
-    def check(self) -> None:
-        """Refuses options that do not suit a process group."""
-        super().check()
-        self.check_replicated("they are chosen by the call")
-        if self.when not in ("backward", "always"):
-            raise _core.ConfigError(f"when={self.when!r} is unknown; use 'backward' or 'always'")
-        for stage in _core.canonical(self.compressor).split(" then "):
-            name = stage.split()[0].partition(":")[0]
-            if _family(stage) == "low-rank":
-                raise _core.ConfigError(
-                    f"'{name}' factors matrices, but a process group gets buffers without the shapes of their parameters; use "
-                    "gradwire.torch.register, or another compressor, such as eden"
-                )
-        if self.uses_ef21():
-            raise _core.ConfigError(
-                f"'{self.compressor}' keeps sums of all changes on all ranks, which other tensors in the place of a call would damage; use "
-                "ef=on, or gradwire.torch.register"
-            )
-
-    def keeps(self) -> bool:
-        """Whether something may be kept for a place from step to step."""
-        stages = [stage.split()[0] for stage in _core.canonical(self.compressor).split(" then ")]
-        return any(has_error_feedback(stage) or "momentum" in stage for stage in stages)
-
-    def check_alone(self) -> None:
-        """As ``check``, and also refuses what only a reducer knows, before ranks connect."""
-        self.check()
-        whole_number("raw_below", self.raw_below)
-        alone = self.of_kind(REPLICAS).reducer_alone([])
-        votes, every = alone.votes, max(steps for _, steps in alone.stages)
-        alone.close()
-        if votes:
-            raise _core.ConfigError(
-                f"'{self.compressor}' averages by votes, which are +1 or -1 and no sums; use another compressor, such as efsignsgd"
-            )
-        if every > 1:
-            raise _core.ConfigError(
-                f"'{self.compressor}' exchanges every {every} steps, but gradients are exchanged at every step; remove 'every'"
-            )
-
-
-def _family(stage: str) -> str:
-    name = stage.split()[0].partition(":")[0]
-    return next((one["family"] for one in _core.compressors() if one["id"] == name), "")
-
 
 class Averaging(Work):  # type: ignore[misc]
     """The work of a compressed collective."""
 
-    def __init__(self, exchange: GroupExchange, average: Average, finish: Callable[[], List[torch.Tensor]]) -> None:
-        """``finish`` is called when the averages are there, and returns the tensors."""
+    def __init__(self, exchange: GroupExchange, average: Average, tensor: torch.Tensor) -> None:
+        """``tensor`` has the result when the average has ended."""
         super().__init__()
         self._exchange, self._average = exchange, average
 
         def take(done: Future) -> List[torch.Tensor]:
             # Raises the error of an average that has failed.
             done.value()
-            return finish()
+            return [tensor]
 
         self._future = average.future.then(take)
 
@@ -220,9 +152,9 @@ class Calls:
         """The exchange of a kind of calls. All ranks connect at the first of them."""
         found = self._exchanges.get(kind)
         if found is None:
-            caller = f"a compressed {kind} of process group '{self._group.group_name}'"
-            options, keeps = self.options.of_kind(kind), self.options.keeps()
-            found = self._exchanges[kind] = GroupExchange(options, self._group, caller, keeps, self._trainer)
+            found = self._exchanges[kind] = GroupExchange(self.options, kind, self._group, self._trainer)
+            # Ranks that load would wait for the others, which are at their first call.
+            compare(found._reducer, {"load_state_dict": "called" if kind in self._states else "not called"})
             if kind in self._states:
                 found.load_state_dict(self._states.pop(kind))
         return found
@@ -230,62 +162,44 @@ class Calls:
     def all_reduce(self, collective: str, tensor: torch.Tensor, op: Any, name: Optional[str] = None) -> Averaging:
         """Replaces a tensor by its sum or mean over all ranks."""
         with self._alone(collective):
-            exchange, values = self.exchange(REPLICAS), _flat(tensor)
-            place = self._place(exchange, Kind(collective, _TYPES[tensor.dtype], tensor.numel()), values, name)
-            average = partial(exchange.average, place, values, self._factor(op))
-            return Averaging(exchange, self._started(exchange, average), lambda: [tensor])
+            values = _flat(tensor)
+            kind = Kind(collective, _TYPES[tensor.dtype], tensor.numel())
+            call = lambda place: Call(place, values, self._factor(op))
+            return Averaging(*self._started(REPLICAS, kind, values, name, call), tensor)
 
     def reduce_scatter(
         self, collective: str, output: torch.Tensor, values: torch.Tensor, op: Any, name: Optional[str] = None
     ) -> Averaging:
-        """Writes this rank's part of the sum or mean of flat ``values`` to ``output``. ``values``
-        is left as it was, unless ``output`` is a part of it."""
+        """Writes this rank's part of the sum or mean of flat ``values`` to a contiguous ``output``.
+        ``values`` is left as it was, unless ``output`` is a part of it."""
         with self._alone(collective):
-            exchange = self.exchange(SHARDS)
-            place = self._place(exchange, Kind(collective, _TYPES[values.dtype], values.numel()), values, name)
-            rank, chunk = self._group.rank(), values.numel() // self._group.size()
-            own = values[rank * chunk : (rank + 1) * chunk]
-            in_place = output.data_ptr() == own.data_ptr() and output.is_contiguous()
-            if not in_place:
-                # Others may read the input meanwhile.
-                values = values.clone()
-                own = values[rank * chunk : (rank + 1) * chunk]
-            # Another rank's part is not changed, except to NaN.
-            probe = (rank + 1) * chunk % values.numel()
-            average, factor = partial(exchange.average, place, values, 1.0, probe), self._factor(op)
-
-            def take() -> List[torch.Tensor]:
-                if in_place:
-                    own.mul_(factor)
-                else:
-                    torch.mul(own.view_as(output), factor, out=output.detach())
-                return [output]
-
-            return Averaging(exchange, self._started(exchange, average), take)
+            kind = Kind(collective, _TYPES[values.dtype], values.numel())
+            own = Output(output.detach().view(-1), self._group.rank() * output.numel())
+            call = lambda place: Call(place, values, self._factor(op), own)
+            return Averaging(*self._started(SHARDS, kind, values, name, call), output)
 
     def gather(self, collective: str, output: torch.Tensor, own: torch.Tensor, name: Optional[str] = None) -> Averaging:
         """Writes the flat parts of all ranks to flat ``output``, compressed; every rank gets the
         same bits, also of its own part."""
         with self._alone(collective):
-            exchange = self.exchange(GATHERS)
-            place = self._place(exchange, Kind(collective, _TYPES[output.dtype], output.numel()), output, name)
+            kind = Kind(collective, _TYPES[output.dtype], output.numel())
             start = self._group.rank() * own.numel()
             part = output[start : start + own.numel()]
             if part.data_ptr() != own.data_ptr():
                 part.copy_(own.view_as(part))
-            average = partial(exchange.average, place, output, 1.0)
-            return Averaging(exchange, self._started(exchange, average), lambda: [output])
+            return Averaging(*self._started(GATHERS, kind, output, name, lambda place: Call(place, output)), output)
 
-    def _place(self, exchange: GroupExchange, kind: Kind, values: torch.Tensor, name: Optional[str]) -> str:
-        place = exchange.place(kind, values, name)
-        collective = kind.collective if name is None else f"{kind.collective} '{name}'"
-        site = self._sites.count(CallSite(collective, kind.elements, kind.element_type, self.options.compressor, ""))
-        site.place = place
-        return place
-
-    def _started(self, exchange: GroupExchange, average: Callable[[], Average]) -> Average:
+    def _started(
+        self, exchange_kind: str, kind: Kind, values: torch.Tensor, name: Optional[str], call: Callable[[str], Call]
+    ) -> Tuple[GroupExchange, Average]:
+        """Starts the call that ``call`` makes for its place; returns its exchange, too."""
+        exchange = self.exchange(exchange_kind)
         try:
-            return average()
+            place = exchange.place(kind, values, name)
+            collective = kind.collective if name is None else f"{kind.collective} '{name}'"
+            site = CallSite(collective, kind.elements, kind.element_type, self.options.compressor, "", place=place)
+            self._sites.count(site)
+            return exchange, exchange.average(call(place))
         except BaseException:
             # The other ranks wait for this one.
             exchange.fail()
@@ -318,7 +232,8 @@ class Calls:
         known = {place: found for places in sent.values() for place, found in places.items()}
         rows = [row.of(*known[row.place]) if row.place in known else row for row in self._sites.rows()]
         step = max((exchange.step for exchange in self._exchanges.values()), default=0)
-        return GroupDescription(self._group.group_name, self._group.size(), step, rows)
+        transports = {kind: exchange.transport for kind, exchange in self._exchanges.items()}
+        return GroupDescription(self._group.group_name, self._group.size(), step, rows, transports)
 
     def stats(self) -> Dict[str, Dict[str, Any]]:
         """The costs of each exchange."""

@@ -14,14 +14,16 @@ from torch.futures import Future
 
 from .. import _core
 from .._arrays import buffer
-from . import _saved, _states
+from . import _device, _saved, _states
 from ._failures import Pending
-from ._gradient_calls import StepEnds, present_pass, watch_optimizers
+from ._gradient_calls import StepEnds, after_block, present_pass, watch_optimizers
+from ._group_call import Call
+from ._group_options import GroupOptions
 from ._handle import Handle
-from ._options import Options
+from ._options import compare
 from ._owners import Owners, gradients_of
 from ._places import Kind, Places
-from ._staging import Staging
+from ._staging import Output, Staging
 from ._states import State
 
 # The seconds between two checks for Ctrl-C.
@@ -33,9 +35,10 @@ class Average:
 
     def __init__(self, future: Future) -> None:
         self.future = future
-        # Set when the future is done.
+        # Set when the host has nothing more to do for it.
         self.ended = Event()
-        # Whether the values of a rank were not finite; known when the future is done.
+        # Whether the values of a rank were not finite; known at the end, unless messages stay on
+        # the device.
         self.skipped = False
 
 
@@ -47,30 +50,38 @@ class GroupExchange(Handle):
 
     _kind = "process group"
 
-    def __init__(self, options: Options, group: Any, caller: str, keeps: bool, trainer: int) -> None:
-        """``keeps``: something is kept for a place from step to step. ``trainer``: the thread that
-        trains; the first call may come in a thread of autograd."""
-        super().__init__([], options, group, None, caller)
+    def __init__(self, options: GroupOptions, kind: str, group: Any, trainer: int) -> None:
+        """``kind``: of the calls. ``trainer``: the thread that trains; the first call may come in a
+        thread of autograd."""
+        self._options = options.of_kind(kind)
+        super().__init__([], self._options, group, None, f"a compressed {kind} of process group '{group.group_name}'")
+        # A group that compresses lets its inner one send. The group may be the key of this object.
+        self._request = options.request(weakref.proxy(getattr(group, "_inner", group)), kind)
         self._stepping.set_trainer(trainer)
+        # Whether the place of compression was chosen, for the first tensor on a device.
+        self._has_chosen = False
         self._places = Places()
         self._ends = StepEnds()
         # The numbers of the tensor groups, by place.
         self._tensor_groups: Dict[str, int] = {}
         self._tensors: Dict[str, Tuple[List[int], str]] = {}
         self._staging: Dict[torch.device, Staging] = {}
-        # The last average of each place on a device.
+        # The last average of each place on a device, and the last one of all.
         self._averages: Dict[str, Average] = {}
+        self._last: Optional[Average] = None
         self._named: Set[str] = set()
         # The places of calls in the present step whose owners are unknown, by the address of the
         # tensor.
         self._addresses: Dict[int, Tuple[Kind, int]] = {}
         self._owners = Owners()
-        self._keeps = keeps
+        self._keeps = options.keeps()
+        # The places of a loaded state that have not come up.
+        self._awaited: Set[str] = set()
         self._closed = False
         self._failure: Optional[Exception] = None
         self._under_way = Pending()
-        # Whether an average of the present pass was skipped.
-        self._skipped = False
+        # Whether messages may not have left, and nobody waits for them yet.
+        self._has_sent = self._will_flush = False
         watch_optimizers(self._bind)
         self._has_warned = self._has_warned_of_models = False
         # The optimizers that took a step after calls of the present step, and of the last one with
@@ -88,7 +99,7 @@ class GroupExchange(Handle):
         begins_pass = self._ends.begins_pass()
         if begins_pass and present_pass() is not None:
             self._owners.forget_addresses()
-        if self._step == 0 or self._ends.begins_step(begins_pass) or name in self._named:
+        if self._step == 0 or self._ends.begins_step(begins_pass, self._is_skipped) or name in self._named:
             self._begin_step()
         if begins_pass and torch._C._current_graph_task_id() != -1:
             # Before the first tensor of the pass is exchanged, so a failure ends the step, too.
@@ -131,14 +142,28 @@ class GroupExchange(Handle):
                 stacklevel=2,
             )
 
+    def _is_skipped(self) -> bool:
+        """Whether values of the present step were not finite on some rank. Waits for the last
+        average; it tells, because all after the first such value are NaN. All ranks find the
+        same."""
+        if self._last is not None:
+            self.wait_for(self._last, None)
+        on_host = self._last is not None and self._last.skipped
+        return on_host or (self._on_device is not None and self._on_device.is_skipped(self._step - 1))
+
     def _begin_step(self) -> None:
+        if self._on_device is not None:
+            self._on_device.end_step()
+        has_calls = self._last is not None
         self._step += 1
-        self._skipped = False
+        self._last = None
         self._named.clear()
         self._check_optimizers()
         self._addresses.clear()
         self._owners.forget_addresses()
         changes = self._places.end()
+        if has_calls:
+            self._warn_of_awaited()
         uncertain = [place for place in changes.uncertain if self._forget(place)]
         for place in changes.absent:
             self._forget(place)
@@ -151,37 +176,75 @@ class GroupExchange(Handle):
                 stacklevel=2,
             )
 
+    def _warn_of_awaited(self) -> None:
+        """Warns after the first step with a loaded state of residuals that it has not used."""
+        if self._awaited:
+            warnings.warn(
+                f"the loaded state has residuals of calls that the first step did not make, for example {min(self._awaited)!r}; if gradients "
+                "have other sizes than in the saved run, as those of FSDP2 on another number of ranks, these residuals are not used",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            self._awaited.clear()
+
     def _forget(self, place: str) -> bool:
         """Drops what is kept for a place. Returns whether there was anything."""
-        return place in self._tensors and self._reducer.forget(place)
+        if place not in self._tensors:
+            return False
+        found: bool = self._reducer.forget(place)
+        return (self._on_device is not None and self._on_device.forget(place)) or found
 
-    def average(self, place: str, values: torch.Tensor, factor: float, probe: int = 0) -> Average:
-        """Starts to average flat values in place, times ``factor``.
-
-        The element at ``probe`` tells whether the values of a rank were not finite: then all
-        become NaN.
-        """
-        self._add(place, values)
-        before = self._averages.get(place)
+    def average(self, call: Call) -> Average:
+        """Starts a call. If the values of a rank are not finite, all results become NaN."""
+        self._awaited.discard(call.place)
+        self._add(call.place, call.values)
+        if self._stays_on_device(call):
+            average = self._last = Average(self._on_device.average_call(self._step - 1, call))  # type: ignore[union-attr]
+            average.ended.set()
+            return average
+        before = self._averages.get(call.place)
         if before is not None:
             # Its memory is used again.
             self.wait_for(before, None)
+        average = self._last = self._through_the_host(call)
+        if call.values.device.type != "cpu":
+            self._averages[call.place] = average
+        return average
+
+    def _stays_on_device(self, call: Call) -> bool:
+        """Whether the messages of a call stay on its device. All ranks choose at the first tensor
+        on a device, and compare each place there when it comes first."""
+        device = call.values.device
+        if not self._has_chosen and (device.type != "cpu" or self._request.transport == "device"):
+            self._has_chosen = True
+            place = _device.of_transport(self._request, self._reducer, [(call.place, call.values)], self._options)
+            self._on_device, self._through_host = place.transport, place.through_host
+        transport = self._on_device
+        if transport is None or transport.device != device:
+            return False
+        if not transport.knows(call.place):
+            compare(self._reducer, {"the compressed call": call.place})
+            transport.add(call.place, call.values.numel(), self._tensor_groups[call.place])
+        return True
+
+    def _through_the_host(self, call: Call) -> Average:
+        """Starts an average by messages that pass through main memory."""
         ready: Optional[Callable[[], Optional[float]]] = None
-        host, future = values, Future()
-        done: Callable[[], None] = partial(future.set_result, values)
-        if values.device.type != "cpu":
-            staging = self._staging.setdefault(values.device, Staging(values.device))
-            number = (self._tensor_groups[place], 0)
-            future, host, done, ready = staging.stage(number, values, 1.0)
-        average = self._averages[place] = Average(future)
+        host, own, future = call.values, call.output, Future()
+        done: Callable[[], None] = partial(future.set_result, call.result)
+        if host.device.type != "cpu":
+            staging = self._staging.setdefault(host.device, Staging(host.device))
+            number = (self._tensor_groups[call.place], 0)
+            future, host, done, ready = staging.stage(number, call.values, 1.0, own)
+            own = None if own is None else Output(host[own.start : own.start + own.tensor.numel()], own.start)
+        average, probed = Average(future), host if own is None else own.tensor
 
         def finish() -> None:
             try:
                 if self._reducer.failed:
                     # The values are no averages.
-                    raise _core.GradwireError(f"the exchange of '{place}' failed; wait() of its work raises the cause")
-                average.skipped = bool(host.numel() and host[probe].isnan())
-                self._skipped |= average.skipped
+                    raise _core.GradwireError(f"the exchange of '{call.place}' failed; wait() of its work raises the cause")
+                average.skipped = bool(probed.numel() and probed[0].isnan())
                 done()
             except Exception as error:
                 if not future.done():
@@ -192,9 +255,10 @@ class GroupExchange(Handle):
                 average.ended.set()
 
         self._under_way.begin()
-
-        tensor_group, tensor = self._tensor_groups[place], buffer(host, place)
-        self._reducer.average(tensor_group, self._step - 1, tensor, finish, ready=ready, factor=factor)
+        self._has_sent = True
+        output = None if own is None else (own.start, buffer(own.tensor, call.place))
+        tensor_group, values = self._tensor_groups[call.place], buffer(host, call.place)
+        self._reducer.average(tensor_group, self._step - 1, values, finish, ready=ready, factor=call.factor, output=output)
         return average
 
     def wait_for(self, average: Average, seconds: Optional[float]) -> None:
@@ -205,15 +269,24 @@ class GroupExchange(Handle):
                 raise _core.DeadlineError(f"a compressed collective did not end within {seconds:g} s, the timeout of its wait()")
 
     def note(self, average: Average) -> None:
-        """Notes the outcome of an average that the caller has waited for, and raises its error. All
-        ranks wait in the same order, so they agree on what they know."""
+        """Raises the error of an average that the caller has waited for."""
         if self._closed:
             if self._failure is not None:
                 raise self._failure
-        elif self._reducer.failed or self._under_way.idle:
-            # This rank may end now, and the others must have its messages.
+        elif self._reducer.failed:
             self._reducer.wait()
-        self._ends.skipped |= average.skipped
+        elif self._has_sent and not self._will_flush and torch._C._current_graph_task_id() == -1:
+            # A backward pass waits at its end.
+            self._will_flush = True
+            after_block(self._flush)
+
+    def _flush(self, failed: bool) -> None:
+        """Waits until the messages of all averages have left, because this rank may end now.
+        Whoever waits for the last average calls it again."""
+        self._will_flush = False
+        if self._under_way.idle and not self._closed and not failed:
+            self._has_sent = False
+            self._reducer.wait()
 
     def close(self) -> None:
         """Ends the exchange, after the averages under way."""
@@ -225,11 +298,20 @@ class GroupExchange(Handle):
                 # Whoever waits for the work gets it.
                 self._failure = error
         super().close()
+        if self._on_device is not None:
+            self._on_device.release()
 
     def _wait_for_averages(self) -> None:
+        if self._on_device is not None:
+            self._on_device.end_step()
         super()._wait_for_averages()
-        self._ends.skipped |= self._skipped
-        self._skipped = False
+
+    @property
+    def _states(self) -> Any:
+        return self._on_device or self._reducer
+
+    def _costs(self) -> Dict[str, Any]:
+        return (self._on_device or self._reducer).stats()  # type: ignore[no-any-return]
 
     @property
     def failed(self) -> bool:
@@ -248,7 +330,13 @@ class GroupExchange(Handle):
     @property
     def bytes_of_places(self) -> Dict[str, Tuple[str, int]]:
         """The compressor of each place, and the bytes of this rank's last message."""
-        return {name: (spec, sent) for name, _, spec, _, sent in self._reducer.plan(max(self._step - 1, 0))}
+        plan = (self._on_device or self._reducer).plan(max(self._step - 1, 0))
+        return {name: (spec, sent) for name, _, spec, _, sent in plan}
+
+    @property
+    def transport(self) -> str:
+        """Where messages travel, as ``Description.transport``."""
+        return self._transport
 
     def fail(self) -> None:
         """Ends the exchange on all ranks, because this one cannot go on."""
@@ -269,6 +357,7 @@ class GroupExchange(Handle):
 
         loaded = super()._load_with(read_and_add)
         self._ends.tell()
+        self._awaited = set(self._tensors) if loaded and self._keeps else set()
         return loaded
 
     def _add_saved(self, states: Sequence[State]) -> None:

@@ -50,7 +50,7 @@ class LocalSteps(Exchanging, Attaching, JoinInterface, OptimizerProxy):
 
     Use it instead of the optimizer, with a plain model (not DistributedDataParallel)::
 
-        outer = gradwire.torch.Nesterov(lr=0.7, momentum=0.5)
+        outer = gradwire.torch.Nesterov()
         steps = gradwire.torch.LocalSteps(model, optimizer, every=25, outer=outer)
         loss.backward()
         steps.step()
@@ -101,7 +101,7 @@ class LocalSteps(Exchanging, Attaching, JoinInterface, OptimizerProxy):
             ``decompress(bytes, shape) -> tensor``, as in ``register``. Compressors that average by
             votes need ``outer``, with a small rate. Default: ``"eden"``
         outer: a function that takes the common parameters and returns an optimizer that applies the
-            mean change as the negative of a gradient, such as ``Nesterov(lr=0.7)`` or
+            mean change as the negative of a gradient, such as ``Nesterov()`` or
             ``partial(torch.optim.Adam, lr=1e-3)``. Default: ``None``, the mean change is added to
             the common parameters
         sync_until: the number of steps at the start of the run that are rounds of one step each

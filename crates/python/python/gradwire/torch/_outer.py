@@ -17,10 +17,14 @@ Outer = Callable[[List[torch.nn.Parameter]], torch.optim.Optimizer]
 @dataclass(frozen=True)
 class Nesterov:
     """Makes an outer optimizer that applies the workers' mean change by SGD with Nesterov momentum,
-    as in DiLoCo (Douillard et al. 2023)."""
+    as in DiLoCo (Douillard et al. 2023).
+
+    DiLoCo has a momentum of 0.9. With 0.5, transformers with Adam lost less quality in gradwire's
+    measurements.
+    """
 
     lr: float = 0.7
-    momentum: float = 0.9
+    momentum: float = 0.5
 
     def __call__(self, parameters: List[torch.nn.Parameter]) -> torch.optim.Optimizer:
         """The optimizer for these parameters."""
@@ -31,7 +35,7 @@ class Nesterov:
 def check_outer(outer: Optional[Any]) -> None:
     """Refuses an argument that does not make an optimizer."""
     if outer is Nesterov or (outer is not None and not callable(outer)):
-        raise _core.ConfigError("outer must be a function that takes parameters and returns an optimizer, such as gradwire.torch.Nesterov(lr=0.7)")
+        raise _core.ConfigError("outer must be a function that takes parameters and returns an optimizer, such as gradwire.torch.Nesterov()")
 
 
 def settings_of(outer: Optional[torch.optim.Optimizer]) -> Optional[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from threading import RLock
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, ContextManager, Dict, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 from torch.futures import Future, collect_all
@@ -16,6 +16,14 @@ Scale = Union[float, torch.Tensor]
 
 # Triton's interpreter, which runs kernels on a CPU, has one state for all threads.
 _INTERPRETER = RLock()
+
+
+class Output(NamedTuple):
+    """A tensor that receives a part of a bucket's averages, while the bucket is left as it is."""
+
+    tensor: torch.Tensor
+    # The index of its first element in the bucket.
+    start: int
 
 
 def is_one(scale: Scale) -> bool:
@@ -157,14 +165,15 @@ class Staging:
         self._pinned: Dict[Tuple[int, int], Pinned] = {}
 
     def stage(
-        self, number: Tuple[int, int], tensor: torch.Tensor, scale: Scale
+        self, number: Tuple[int, int], tensor: torch.Tensor, scale: Scale, output: Optional[Output] = None
     ) -> Tuple[Future, torch.Tensor, Callable[[], None], Callable[[], Optional[float]]]:
         """Starts to copy a bucket, or its part in one message, to main memory.
 
         Values of float32 are divided by ``scale``; the averaging thread divides values of 16 bits.
-        Returns the bucket's future, its values in main memory, a function to call when they have
-        been averaged, and a function to call before they are read, which returns the scale that
-        values of 16 bits still have.
+        Averages replace the bucket, unless there is an ``output``. Returns the future of what
+        receives them, the values in main memory, a function to call when they have been averaged,
+        and a function to call before they are read, which returns the scale that values of 16 bits
+        still have.
         """
         narrow = tensor.dtype != torch.float32
         # The other stream does not use the bucket before the averaging thread has waited for the
@@ -180,6 +189,8 @@ class Staging:
                 left = scale.to("cpu", non_blocking=True)
         copied = self._up.waiter()
         future = future_of(self._device)
+        result, start = output or Output(tensor, 0)
+        self._down.record_stream(result)
 
         def ready() -> Optional[float]:
             use(self._device)
@@ -189,11 +200,12 @@ class Staging:
         def done() -> None:
             # The future records the current stream, so its waiters also wait for this copy.
             with self._down.entered():
+                own = host[start : start + result.numel()]
                 if narrow or is_one(scale):
-                    tensor.copy_(host, non_blocking=True)
+                    result.copy_(own, non_blocking=True)
                 else:
-                    write(host.to(self._device, non_blocking=True), scale, tensor)
-                future.set_result(tensor)
+                    write(own.to(self._device, non_blocking=True), scale, result)
+                future.set_result(result)
 
         return future, host, done, ready
 
@@ -216,6 +228,15 @@ def unscaled(bucket: torch.Tensor, scale: Scale, first: Stream, last: Stream) ->
 def divided(bucket: torch.Tensor, scale: Scale) -> torch.Tensor:
     """The values of a bucket, divided by ``scale``, in the current stream."""
     return bucket if is_one(scale) else bucket.float() / scale
+
+
+def multiply(means: torch.Tensor, factor: float, dtype: torch.dtype) -> None:
+    """Multiplies float32 means, for a result of another type. A product that float16 cannot hold
+    becomes NaN, as on the host: as the largest number it would hide an overflow."""
+    if factor != 1.0:
+        means.mul_(factor)
+        if dtype == torch.float16:
+            means.masked_fill_(means.abs() > torch.finfo(dtype).max, torch.nan)
 
 
 def write(means: torch.Tensor, scale: Scale, bucket: torch.Tensor) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import Work
 
 from .. import _core
 from .._arrays import buffer
@@ -23,7 +24,8 @@ def all_to_all_single(
     input_split_sizes: Optional[Sequence[int]] = None,
     compressor: str = "int8",
     group: Optional[Any] = None,
-) -> torch.Tensor:
+    async_op: bool = False,
+) -> Any:
     """Sends each rank its rows of ``input``, compressed, and writes the rows of all ranks to
     ``output``; for the tokens of experts. In the backward pass gradients take the way back, also
     compressed. As ``torch.distributed.nn.functional.all_to_all_single``, which see.
@@ -38,9 +40,11 @@ def all_to_all_single(
         input_split_sizes: the number of rows for each rank. Default: equal numbers
         compressor: a spec string. Default: ``"int8"``
         group: a process group. Default: all ranks
+        async_op: return a work handle, whose ``wait`` writes the rows. Then there is no backward
+            pass: neither ``input`` nor ``output`` may require gradients. Default: ``False``
 
     Returns:
-        ``output``.
+        ``output``; a work handle if ``async_op``.
 
     Raises:
         ConfigError: an argument is wrong.
@@ -54,8 +58,11 @@ def all_to_all_single(
             f"output has rows of {tuple(output.shape[1:])} {output.dtype} on {output.device}, and input of {tuple(input.shape[1:])} "
             f"{input.dtype} on {input.device}; give the same"
         )
-    result: torch.Tensor = _AllToAll.apply(output, input, tokens, splits)
-    return result
+    if not async_op:
+        return _AllToAll.apply(output, input, tokens, splits)
+    if torch.is_grad_enabled() and (input.requires_grad or output.requires_grad):
+        raise _core.ConfigError("async_op=True has no backward pass; leave it out, or give tensors that require no gradients (.detach())")
+    return Swap(tokens.start(output, input.contiguous(), *splits), output)
 
 
 Splits = List[int]
@@ -78,6 +85,35 @@ class _AllToAll(torch.autograd.Function):
         return None, back, None, None
 
 
+class Swap(Work):  # type: ignore[misc]
+    """The work of an exchange of tokens."""
+
+    def __init__(self, finish: Callable[[], None], output: torch.Tensor) -> None:
+        super().__init__()
+        self._finish: Optional[Callable[[], None]] = finish
+        self._output = output
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Waits for the rows, and writes them. The process group has the timeout."""
+        finish, self._finish = self._finish, None
+        if finish is not None:
+            finish()
+        return True
+
+    def synchronize(self) -> None:
+        """Like ``wait``."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Whether the rows are written, by ``wait``."""
+        return self._finish is None
+
+    def result(self) -> List[torch.Tensor]:
+        """The output, after ``wait``."""
+        self.wait()
+        return [self._output]
+
+
 class _Tokens:
     """Exchanges rows over a group with one compressor."""
 
@@ -94,6 +130,11 @@ class _Tokens:
 
     def exchange(self, output: torch.Tensor, values: torch.Tensor, received: Splits, sent: Splits) -> None:
         """Sends and receives rows."""
+        self.start(output, values, received, sent)()
+
+    def start(self, output: torch.Tensor, values: torch.Tensor, received: Splits, sent: Splits) -> Callable[[], None]:
+        """Sends rows, and begins to receive; returns a function that waits, and writes what has
+        been received."""
         chunks, places = values.detach().split(sent), output.detach().split(received)
         self._step += 1
         failure: Optional[Exception] = None
@@ -112,12 +153,17 @@ class _Tokens:
         sizes = [length for length, _ in heads]
         joined = torch.frombuffer(bytearray(b"".join(messages) or b"\0"), dtype=torch.uint8)[: sum(lengths)].to(values.device)
         bytes_of_all = torch.empty(sum(sizes), dtype=torch.uint8, device=values.device)
-        dist.all_to_all_single(bytes_of_all, joined, sizes, lengths, group=self._group)
-        for rank, (part, place) in enumerate(zip(bytes_of_all.cpu().split(sizes), places)):
-            if rank == self._rank:
-                place.copy_(chunks[rank])
-            elif place.numel():
-                self._decode(rank, heads[rank][1], part, place)
+        work = dist.all_to_all_single(bytes_of_all, joined, sizes, lengths, group=self._group, async_op=True)
+
+        def finish() -> None:
+            work.wait()
+            for rank, (part, place) in enumerate(zip(bytes_of_all.cpu().split(sizes), places)):
+                if rank == self._rank:
+                    place.copy_(chunks[rank])
+                elif place.numel():
+                    self._decode(rank, heads[rank][1], part, place)
+
+        return finish
 
     def _message(self, to: int, chunk: torch.Tensor) -> bytes:
         if not chunk.numel():

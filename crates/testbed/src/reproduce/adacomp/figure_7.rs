@@ -41,6 +41,7 @@ pub(crate) const FIGURE_7: Study = Study {
             charts: vec![chart("learners.svg", learners), chart("batch.svg", batch)],
             setup: CIFAR_CNN.setup(runs, true),
             notes: vec![diagnosis::NOTE.to_owned()],
+            summary: None,
         };
         Ok(findings.report(results))
     },

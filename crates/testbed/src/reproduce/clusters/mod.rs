@@ -44,7 +44,7 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
             table.markdown(),
             tables::summary(picture, cells)
         ));
-        printed.extend([heading.to_owned(), table.terminal()]);
+        printed.extend([heading.to_owned().into(), table.into()]);
     }
     let nodes = &simulated[1];
     text.push_str(&format!(

@@ -27,13 +27,14 @@ pub(crate) const FIGURE_8: Study = Study {
     report: |results, _| {
         let (experiment, runs) = (results.experiment, results.runs);
         // The wire is measured on the first link.
-        let link = experiment.links()[0];
+        let link = experiment.links[0];
         let all = scaled(runs, link)?;
         let findings = Findings {
             tables: vec![("Measured", table(&all))],
             charts: vec![chart("scaling.svg", by_workers(&all, link))],
             setup: BENCHMARKS[results.row].setup(runs, true, None),
             notes: vec![scaling::NOTE.to_owned()],
+            summary: None,
         };
         Ok(findings.report(results))
     },
@@ -50,7 +51,7 @@ const WORKERS: [usize; 3] = [2, 4, 8];
 fn experiment(row: usize) -> Experiment {
     BENCHMARKS[row].experiment().with(|e| {
         e.compressors = schedules(SCALED);
-        e.links_mbit = vec![1_000.0];
+        e.links = vec![Link::mbit(1_000.0)];
         e.epochs = None;
         e.steps = 20;
         e.evaluations = 1;

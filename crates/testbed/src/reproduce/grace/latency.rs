@@ -58,7 +58,7 @@ fn report(results: &Results<'_>, progress: &dyn Progress) -> Result<Report, Test
         table.markdown(),
     );
     let charts = vec![chart("latency.svg", lines(&all))];
-    Ok(page(results, &text, &charts, vec![table.terminal()]))
+    Ok(page(results, &text, &charts, vec![table.into()]))
 }
 
 /// The times of one compressor on one size.

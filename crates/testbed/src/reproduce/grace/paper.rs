@@ -1,5 +1,6 @@
 //! The results that the survey reports, and its experiments.
 
+use gradwire_exchange::Link;
 use gradwire_train::RunRecord;
 
 use crate::experiment::{Experiment, known};
@@ -91,7 +92,7 @@ impl Benchmark {
             e.workers = 8;
             e.exchange = known("all-gather");
             e.raw_vectors = false;
-            e.links_mbit = vec![100.0, 1_000.0, 10_000.0, 25_000.0];
+            e.links = [100.0, 1_000.0, 10_000.0, 25_000.0].map(Link::mbit).to_vec();
             e.epochs = Some(known(self.epochs));
             e.optimizer = known(self.optimizer);
             if model == "unet" {

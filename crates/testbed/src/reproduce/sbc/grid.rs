@@ -30,7 +30,8 @@ pub(crate) const GRID: Study = Study {
             vec![("All cells", table::traffic(&summary)), ("Time per step", table::time(&summary))];
         let charts = vec![chart("heat-map.svg", heat_map(&summary))];
         let setup = RESNET32.setup(&full);
-        let mut findings = Findings { tables, charts, setup, notes: table::notes(&summary) };
+        let notes = table::notes(&summary);
+        let mut findings = Findings { tables, charts, setup, notes, summary: Some(summary) };
         paper::add_accounting(&mut findings, &full);
         Ok(findings.report(results))
     },

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use gradwire_train::RunRecord;
 
+use super::Nobody;
 use crate::experiment::Experiment;
-use crate::reproduce::{STUDIES, Study};
+use crate::reproduce::{Results, STUDIES, Study, find};
 use crate::results;
 use crate::runner::differences;
 
@@ -148,6 +149,38 @@ impl Repeated {
         })
     }
 
+    /// The runs of its folder in the order in which the study shows them.
+    fn runs(&self, experiment: &Experiment) -> Vec<RunRecord> {
+        let mut left = results::read(&self.folder.join("runs.jsonl")).unwrap();
+        let steps = left.iter().map(|run| run.steps).max().unwrap_or(experiment.steps);
+        let whole = experiment.clone().with(|e| {
+            e.steps = if e.epochs.is_some() { steps } else { e.steps };
+            e.compressors = self.study.compressors(self.row, e.steps);
+        });
+        let mut runs = Vec::new();
+        for variant in (self.study.variants)(self.row, &whole, self.workers) {
+            let position = |run: &RunRecord| {
+                variant.compressors.iter().position(|one| one.to_string() == run.compressor)
+            };
+            let is_mine = |run: &RunRecord| {
+                let settings = variant.settings();
+                position(run).is_some() && differences(&settings, &run.settings).next().is_none()
+            };
+            let (mut mine, others) = left.into_iter().partition::<Vec<_>, _>(is_mine);
+            mine.sort_by_key(|run| (position(run), run.steps, run.seed));
+            runs.extend(mine);
+            left = others;
+        }
+        runs.extend(left);
+        runs
+    }
+
+    /// The charts that the study makes from its folder.
+    fn charts(&self) -> Vec<(String, String)> {
+        let experiment = Experiment::read(&self.folder.join("experiment.toml")).unwrap();
+        charts(self, &experiment, &self.runs(&experiment))
+    }
+
     /// Whether the study makes this run from an experiment.
     fn makes(&self, experiment: &Experiment, run: &RunRecord) -> bool {
         let workers = if self.under_mpi { Some(run.workers) } else { self.workers };
@@ -160,6 +193,18 @@ impl Repeated {
                 && differences(&variant.settings(), &run.settings).next().is_none()
         })
     }
+}
+
+/// The names and contents of the charts of a study's page.
+fn charts(
+    Repeated { study, row, folder, .. }: &Repeated,
+    experiment: &Experiment,
+    runs: &[RunRecord],
+) -> Vec<(String, String)> {
+    let (row, failed, out, command, notes) = (*row, &[], folder, "", "");
+    let results = Results { study, row, experiment, runs, failed, out, command, notes };
+    let files = results.report(&Nobody).unwrap().files;
+    files.into_iter().filter(|(name, _)| name.ends_with(".svg")).collect()
 }
 
 #[test]
@@ -179,4 +224,45 @@ fn experiment_files_have_every_setting_of_the_runs_of_studies() {
         checked += 1;
     }
     assert!(wrong.is_empty() && checked > 30, "{checked} folders; {}", wrong.join("\n"));
+}
+
+/// Folders with a chart of each kind: lines, boxes, a heat map, and separate lengths of runs.
+const CHARTED: [&str; 3] = ["entropy-bits-fig5/mnist", "sbc-fig3/mnist-lenet5", "3lc-table2"];
+
+/// With `GRADWIRE_WRITE_CHARTS` all charts are drawn again; without it some are compared.
+#[test]
+fn committed_charts_are_drawn_by_this_code() {
+    let writes = std::env::var_os("GRADWIRE_WRITE_CHARTS").is_some();
+    let folders = if writes { vec![""] } else { CHARTED.to_vec() };
+    let pages = folders.iter().flat_map(|folder| files_in(&committed().join(folder), "README.md"));
+    let mut drawn = 0;
+    if writes {
+        // Simulations, without runs.
+        let (study, folder) = (find("clusters").unwrap(), committed().join("clusters"));
+        let page = String::new();
+        let simulated = Repeated { folder, page, study, row: 0, workers: None, under_mpi: false };
+        for (name, svg) in charts(&simulated, &Experiment::default(), &[]) {
+            std::fs::write(simulated.folder.join(name), svg).unwrap();
+        }
+    }
+    // This study measures the time on the wire when it makes its page.
+    let drawn_again = |one: &Repeated| one.study.id != "grace-fig8";
+    for repeated in pages.filter_map(|page| Repeated::of(&page)).filter(drawn_again) {
+        for (name, svg) in repeated.charts() {
+            let file = repeated.folder.join(name);
+            match writes {
+                true => std::fs::write(&file, svg).unwrap(),
+                false => {
+                    let kept = std::fs::read_to_string(&file).unwrap();
+                    assert!(
+                        kept == svg,
+                        "{}: GRADWIRE_WRITE_CHARTS=1 draws it again",
+                        file.display()
+                    );
+                }
+            }
+            drawn += 1;
+        }
+    }
+    assert!(drawn >= 5, "{drawn}");
 }

@@ -54,10 +54,10 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
             )
         });
         text.push_str(&format!("\n## {mbit} Mbit/s\n\n{what}\n\n{}", table.markdown()));
-        printed.extend([format!("{mbit} Mbit/s"), table.terminal()]);
+        printed.extend([format!("{mbit} Mbit/s").into(), table.into()]);
         if let Some(verdict) = verdict(&steps) {
             text.push_str(&format!("\n{verdict}\n"));
-            printed.push(verdict);
+            printed.push(verdict.into());
         }
     }
     Ok(page(results, &text, &Vec::new(), printed))

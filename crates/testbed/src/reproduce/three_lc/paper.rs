@@ -1,5 +1,6 @@
 //! The results that the 3LC paper reports, and the experiments compared with them.
 
+use gradwire_exchange::Link;
 use gradwire_train::RunRecord;
 
 use crate::experiment::Experiment;
@@ -62,7 +63,7 @@ pub(super) const TABLE_2: [(&str, &str, f64, f64); 5] = [
 pub(super) fn experiment<'a>(specs: impl IntoIterator<Item = &'a str>) -> Experiment {
     with_server().with(|e| {
         e.compressors = schedules(specs);
-        e.links_mbit = LINKS_MBIT.to_vec();
+        e.links = LINKS_MBIT.map(Link::mbit).to_vec();
         e.raw_vectors = false;
         e.steps = 2000;
     })

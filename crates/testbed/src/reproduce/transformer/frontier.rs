@@ -11,7 +11,7 @@ use super::families::{FAMILIES, Family, RATE};
 use super::setting::{Setting, with_loss};
 use crate::TestbedError;
 use crate::experiment::{Experiment, known};
-use crate::plot::{Chart, Point, Scale, Series};
+use crate::plot::{Chart, Mark, Point, Scale, Scatter, Unit};
 use crate::reproduce::findings::page;
 use crate::reproduce::study::{Charts, Report, Results, Study, chart, with_server};
 use crate::reproduce::variation::each_once;
@@ -96,7 +96,7 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
         table.markdown(),
         rates().markdown(),
     );
-    Ok(page(results, &text, &charts(&all), vec![table.terminal()]))
+    Ok(page(results, &text, &charts(&all), vec![table.into()]))
 }
 
 /// The common settings, and the meaning of the columns.
@@ -127,8 +127,7 @@ fn table(all: &[Setting<'_>]) -> Table {
         .table()
 }
 
-/// The loss minus the loss of `none`, over the ratio of bytes: a line for each family, and the
-/// front.
+/// The loss minus the loss of `none`, over the ratio of bytes, by family; and the front.
 fn charts(all: &[Setting<'_>]) -> Charts {
     let point = |setting: &Setting<'_>| {
         let Spread { mean, min, max, .. } = setting.differences?;
@@ -139,10 +138,32 @@ fn charts(all: &[Setting<'_>]) -> Charts {
     for setting in all {
         point(setting).into_iter().for_each(|point| scatter.add(setting.family.name, point));
     }
-    let front = all.iter().filter(|setting| setting.is_on_front(all)).filter_map(point);
-    let front = Series::new("the front", 0, front.collect());
-    let lowest = Chart::new("The lowest loss for the bytes", axes.0, axes.1, [front]);
-    vec![chart("all.svg", scatter), chart("front.svg", lowest)]
+    vec![chart("all.svg", scatter), chart("front.svg", front(all))]
+}
+
+/// The settings that no other setting beats, by name: the loss above `none`, over the bytes
+/// relative to `none`.
+fn front(all: &[Setting<'_>]) -> Scatter {
+    let on_front: Vec<_> = all.iter().filter(|setting| setting.is_on_front(all)).collect();
+    let mark = |(colour, setting): (usize, &&Setting<'_>)| {
+        let Spread { mean, min, max, .. } = setting.differences?;
+        let point = Point { x: 1.0 / setting.ratio?, y: mean, low: min, high: max };
+        let compressor = setting.compressor();
+        let named = on_front.iter().filter(|other| other.compressor() == compressor).count();
+        let name = match named {
+            1 => compressor.to_owned(),
+            _ => format!("{compressor}, {}", setting.family.name),
+        };
+        Some(Mark { name, point, colour, on_front: true })
+    };
+    Scatter {
+        title: "The lowest loss for the bytes, local steps (every) and gradients".to_owned(),
+        x: ("times the bytes of none".to_owned(), Scale::Log),
+        unit: Unit::Number,
+        y: "loss above none, least to greatest of the seeds".to_owned(),
+        marks: on_front.iter().enumerate().filter_map(mark).collect(),
+        band: None,
+    }
 }
 
 #[cfg(test)]

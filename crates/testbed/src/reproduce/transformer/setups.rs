@@ -191,7 +191,7 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
         results.experiment.steps,
         table.markdown(),
     );
-    Ok(page(results, &text, &Vec::new(), vec![table.terminal()]))
+    Ok(page(results, &text, &Vec::new(), vec![table.into()]))
 }
 
 #[cfg(test)]

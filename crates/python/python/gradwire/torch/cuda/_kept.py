@@ -36,20 +36,50 @@ class Kept:
         """``users`` are those of ``users_of``; by default ``tensors`` are those of the model.
         ``averages`` means the averages of an owner instead of gradients."""
         self._reducer, self._device, self._averages = reducer, device, averages
-        self._users = users_of(reducer, {name: place for place, (name, _) in enumerate(tensors)}) if users is None else users
-        users = {name for names in self._users.values() for name in names}
+        self._users: Users = {}
         # The first element of each tensor in an array. Meaningless for tensors that no memory
         # keeps.
         self.starts: Dict[str, int] = {}
-        self._shapes = dict(tensors)
+        self._shapes: Dict[str, Tuple[int, ...]] = {}
         self._elements = 0
-        for name, shape in tensors:
-            self.starts[name] = self._elements
-            self._elements += prod(shape) if name in users else 0
+        own = users_of(reducer, {name: place for place, (name, _) in enumerate(tensors)}) if users is None else users
+        self._make_room(tensors, own)
         self.arrays: Dict[str, torch.Tensor] = {}
         # The number of the step in progress, and the arrays before it, if it may be skipped.
         self._step: Optional[int] = None
         self._before: Dict[str, torch.Tensor] = {}
+
+    def _make_room(self, tensors: Sequence[Tuple[str, Tuple[int, ...]]], users: Users) -> None:
+        have = {name for names in users.values() for name in names}
+        for name, shape in tensors:
+            self._shapes[name], self.starts[name] = shape, self._elements
+            self._elements += prod(shape) if name in have else 0
+        for kind, names in users.items():
+            self._users.setdefault(kind, []).extend(names)
+
+    def add(self, tensors: Sequence[Tuple[str, Tuple[int, ...]]], users: Users, skips: bool) -> None:
+        """Adds tensors that became known later, with what the reducer has loaded for them.
+        ``users`` are theirs. With ``skips``, the step in progress may be undone.
+
+        Copies all arrays, whose streams must not use them meanwhile.
+        """
+        self._make_room(tensors, users)
+        for arrays in (self.arrays, self._before):
+            for kind, values in arrays.items():
+                arrays[kind] = torch.cat([values, values.new_zeros(self._elements - values.numel())])
+        for kind, names in users.items():
+            for name in names:
+                self._take(kind, name)
+                if skips and kind in self.arrays:
+                    before = self._before.setdefault(kind, torch.zeros_like(self.arrays[kind]))
+                    before[self._place(name)] = self.arrays[kind][self._place(name)]
+
+    def forget(self, name: str) -> None:
+        """Forgets what is kept for a tensor."""
+        for kind, names in self._users.items():
+            for arrays in (self.arrays, self._before):
+                if name in names and kind in arrays:
+                    arrays[kind][self._place(name)] = 0
 
     def array(self, kind: str) -> torch.Tensor:
         """The array of this name."""

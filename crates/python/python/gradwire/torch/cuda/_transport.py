@@ -23,7 +23,7 @@ import torch
 from torch.futures import Future
 
 from ... import _core
-from .._staging import Scale, Stream, divided, future_of, unscaled, write
+from .._staging import Scale, Stream, divided, future_of, multiply, unscaled, write
 from ._collectives import CollectiveError, Peers
 from ._kept import Kept, users_of
 from ._nonfinite import NonFinite
@@ -59,6 +59,19 @@ class _Turn(NamedTuple):
     step: int
     # The number of its first exchange in the step.
     exchange: int
+
+
+class Work(NamedTuple):
+    """What a bucket's turn reads and writes."""
+
+    # What is packed: the bucket's values without the factor of a scaler.
+    values: torch.Tensor
+    bucket: torch.Tensor
+    scale: Scale
+    # Multiplies the results.
+    factor: float = 1.0
+    # Receives the results, if the bucket does not.
+    output: Optional[torch.Tensor] = None
 
 
 class Stage(NamedTuple):
@@ -172,7 +185,7 @@ class DeviceTransport:
             turn = self._next(tensor_group, step, names, tensor)
             values = unscaled(tensor, scale, self._packing, self._sending)
             # The future records the sending stream.
-            self._run(turn, values, tensor, scale, done=future.set_result)
+            self._run(turn, Work(values, tensor, scale), done=future.set_result)
         return future
 
     def exchange(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor, scale: Scale) -> None:
@@ -183,7 +196,7 @@ class DeviceTransport:
             self._packing.follow_current()
             with self._packing.entered():
                 values = divided(tensor, scale)
-            self._run(turn, values, tensor, scale)
+            self._run(turn, Work(values, tensor, scale))
             self._sending.precede_current()
 
     def _next(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor) -> _Turn:
@@ -193,17 +206,11 @@ class DeviceTransport:
         bucket = self._bucket(tensor_group, step, names)
         return _Turn(bucket, step, self._outcomes.add(bucket.names, tensor.numel(), bucket.message_bytes))
 
-    def _run(
-        self,
-        turn: _Turn,
-        values: torch.Tensor,
-        tensor: torch.Tensor,
-        scale: Scale,
-        done: Callable[[torch.Tensor], None] = lambda tensor: None,
-    ) -> None:
-        """Packs ``values``, exchanges the messages, writes the results to ``tensor``, and calls
-        ``done`` in the sending stream."""
+    def _run(self, turn: _Turn, work: Work, done: Callable[[torch.Tensor], None] = lambda tensor: None) -> None:
+        """Packs values, exchanges the messages, writes the results, and calls ``done`` in the
+        sending stream."""
         bucket, step, exchange = turn
+        values, tensor, scale, factor, output = work
         if len(self._blocks) == _BLOCKS:
             # The block is freed here, and its memory belongs to the packing stream.
             self._packing.wait_event(self._blocks.popleft()[1])
@@ -213,8 +220,9 @@ class DeviceTransport:
             packed = self._packing.record_event()
         self._sending.wait_event(packed)
         with self._sending.entered():
-            place = bucket.place(tensor)
+            place = bucket.place(tensor) if output is None else output
             results = bucket.results(messages, place, step, self._non_finite, exchange)
+            multiply(results, factor, place.dtype)
             write(results, bucket.scaled.multiply(results, scale), place)
             done(tensor)
         self._blocks.append((messages, self._sending.record_event()))
@@ -258,15 +266,19 @@ class DeviceTransport:
         stage = self._stage(step)
         known = self._buckets.get((tensor_group, stage))
         if known is None:
-            if self._exchange in ("all-gather", "scatter-reduce"):
-                # DistributedDataParallel rebuilds its buckets after the first step.
-                self._buckets = {key: other for key, other in self._buckets.items() if other.step >= step}
+            self._drop_buckets(step)
             at = self._stages[stage]
             lengths = {name: self._length(name, at.specs[name]) for name in names}
             known = self._buckets[tensor_group, stage] = _Known(self._new_bucket(names, at), lengths, step)
         known.step = step
         self._sent.update(known.lengths)
         return known.bucket
+
+    def _drop_buckets(self, step: int) -> None:
+        """Frees buckets that are not used any more, before a new one."""
+        if self._exchange in ("all-gather", "scatter-reduce"):
+            # DistributedDataParallel rebuilds its buckets after the first step.
+            self._buckets = {key: other for key, other in self._buckets.items() if other.step >= step}
 
     def _new_bucket(self, names: Sequence[str], stage: Stage) -> _Bucket:
         if self._exchange == "all-gather":

@@ -1,0 +1,29 @@
+"""A compressed collective of a process group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+import torch
+
+from ._staging import Output
+
+
+@dataclass(frozen=True)
+class Call:
+    """A collective in its place of the step."""
+
+    # The name of the place.
+    place: str
+    # This rank's values, flat. They become the means, unless there is an ``output``.
+    values: torch.Tensor
+    # Multiplies the means: the number of ranks for sums.
+    factor: float = 1.0
+    # A flat tensor. It may be a part of the values.
+    output: Optional[Output] = None
+
+    @property
+    def result(self) -> torch.Tensor:
+        """The tensor that receives the means."""
+        return self.values if self.output is None else self.output.tensor

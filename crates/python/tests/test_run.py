@@ -1,0 +1,116 @@
+"""Tests that unmodified scripts are started with compressed gradients."""
+
+import contextlib
+import io
+import sys
+
+import numpy
+import pytest
+import torch
+from torch import nn
+
+from gradwire.torch import run
+from models import Net, flat, train
+from world import ranks
+
+SCRIPT = """
+import sys
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+import gradwire.torch
+import models
+
+[variant] = sys.argv[1:]
+rank = torch.distributed.get_rank()
+torch.manual_seed(0)
+model = DDP(models.Net())
+if variant == "hook":
+    model.register_comm_hook(None, bf16_compress_hook)
+if variant == "registered":
+    gradwire.torch.register(model, "int8")
+model.eval()
+if rank == 0:
+    # Only this rank evaluates.
+    model(models.data(rank, 0)[0])
+model.train()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+if variant == "scaler":
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    for step in range(3):
+        x, labels = models.data(rank, step)
+        loss = nn.functional.cross_entropy(model(x * (float("inf") if (rank, step) == (1, 1) else 1)), labels)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+elif variant != "no model":
+    models.train(model, optimizer, rank, range(3))
+result = models.flat(model)
+"""
+
+
+def started(script, compressor, variant):
+    """The parameters after a script on this rank, and what gradwire wrote to standard error."""
+    run_path, results = run.runpy.run_path, []
+    run.runpy.run_path = lambda *given, **named: results.append(run_path(*given, **named)["result"])
+    try:
+        with contextlib.redirect_stderr(io.StringIO()) as errors:
+            run.main(["--compressor", compressor, script, variant])
+    finally:
+        run.runpy.run_path = run_path
+    return results[0], errors.getvalue()
+
+
+def all_variants(rank, size, script):
+    torch.manual_seed(0)
+    model = nn.parallel.DistributedDataParallel(Net())
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(3))
+    untouched = nn.parallel.DistributedDataParallel.__init__
+    results = {variant: started(script, compressor, variant) for variant, compressor in VARIANTS.items()}
+    assert nn.parallel.DistributedDataParallel.__init__ is untouched
+    return flat(model), results
+
+
+VARIANTS = {"as it is": "none", "hook": "eden", "scaler": "eden", "registered": "eden", "no model": "eden"}
+
+
+def test_scripts_train_compressed_as_they_are(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    (plain, one), (_, two) = ranks(2, all_variants, str(script))
+    # Without compression, ranks have the parameters of DistributedDataParallel.
+    numpy.testing.assert_allclose(one["as it is"][0], plain, rtol=1e-5, atol=1e-6)
+    for variant, (parameters, said) in one.items():
+        assert numpy.isfinite(parameters).all() and (parameters == two[variant][0]).all(), variant
+        # Only rank 0 speaks.
+        assert said.startswith("gradwire.torch.run: ") and two[variant][1] == "", (variant, said)
+    for variant in ("hook", "scaler"):
+        assert (one[variant][0] != plain).any(), variant
+        assert "Net exchanges gradients by all-gather with eden" in one[variant][1], one[variant][1]
+    assert "instead of the hook bf16_compress_hook and the all-reduce" in one["hook"][1]
+    assert "3 steps, rank 0 sent" in one["hook"][1]
+    assert "the script registers its model with gradwire itself" in one["registered"][1]
+    assert "no DistributedDataParallel of this process" in one["no model"][1]
+
+
+def test_scripts_and_modules_start_as_python_starts_them(tmp_path, monkeypatch, capsys):
+    (tmp_path / "beside.py").write_text("NUMBER = 3\n")
+    (tmp_path / "script.py").write_text("import sys, beside\nprint(__name__, beside.NUMBER, sys.argv[1:])\nsys.exit(4)\n")
+    for arguments in ([str(tmp_path / "script.py")], ["-m", "script"]):
+        monkeypatch.setattr(sys, "path", [str(tmp_path) if "-m" in arguments else "", *sys.path])
+        monkeypatch.setattr(sys, "argv", sys.argv)
+        with pytest.raises(SystemExit) as ended:
+            run.main([*arguments, "--epochs", "2"])
+        assert ended.value.code == 4
+        assert capsys.readouterr().out == "__main__ 3 ['--epochs', '2']\n"
+        sys.modules.pop("beside")
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("arguments, says", [(["absent.py"], "there is no script absent.py"), ([], "the following arguments are required: script")])
+def test_what_cannot_start_is_refused(arguments, says, capsys):
+    with pytest.raises(SystemExit) as refused:
+        run.main(arguments)
+    assert says in capsys.readouterr().err + str(refused.value.code)
