@@ -1,5 +1,6 @@
-//! The tests of `examples/extension`, a crate outside the workspace with a compressor of its own,
-//! and its Python module in a run of two ranks.
+//! The tests of the crates in `examples`, which are outside the workspace: one with a compressor of
+//! its own, its Python module in a run of two ranks, and one with a model of candle, which also
+//! trains in a loop of its own over two processes.
 //!
 //! They are not part of `cargo xtask test`: in another workspace cargo compiles gradwire's crates
 //! again, which takes minutes.
@@ -16,14 +17,14 @@ const FOLDER: &str = "examples/extension";
 /// The profile and the folder of builds are the workspace's, so dependencies of its crates are not
 /// compiled again.
 const SHARED: &str =
-    "--config Cargo.toml --locked --manifest-path examples/extension/Cargo.toml --target-dir";
+    "--config Cargo.toml --locked --manifest-path examples/Cargo.toml --target-dir";
 
-/// Tests the crate and, where there is Python, its module.
+/// Tests the crates and, where there is Python, the module.
 pub(crate) fn test(package: Option<&Package>, report: &mut Report) {
     report.step("extension", |counts| {
         // In one command, so that all have the same features and are compiled once.
         runs(cargo("build").args("--workspace --lib --bins --tests".split(' ')))
-            && reads_whole(&mut cargo("test"), |line| counts.read(line))
+            && reads_whole(cargo("test").arg("--workspace"), |line| counts.read(line))
             && package.is_none_or(trains)
     });
 }

@@ -27,7 +27,8 @@ usage: cargo xtask <task>
   test      check format and lints, run every test (also under MPI, if it is installed) and every documented
             example, in Rust and in Python; ends with counts
   python    run only the tests of the Python package
-  extension run only the tests of examples/extension, a crate outside the workspace with a compressor of its own
+  extension run only the tests of the crates in examples, which are outside the workspace: a compressor and a model of
+            their own
   generate  after adding a compressor, generate everything that is made from the registry: golden, corpus and docs
   golden    write missing golden files (existing ones are never changed)
   corpus    add seeds for the fuzz targets from the golden files

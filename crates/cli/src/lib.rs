@@ -1,7 +1,7 @@
 //! The `gradwire` command line: one file for each verb.
 //!
 //! [`run`] is the whole program; the binary and the Python package call it. [`main_with`] makes a
-//! program that has more compressors.
+//! program that has more compressors, models and data sets.
 
 mod deltas;
 mod engine;
@@ -24,6 +24,8 @@ use std::process::ExitCode;
 
 use clap::{FromArgMatches, Parser, Subcommand};
 use gradwire::{Entry, registry};
+use gradwire_models::ModelEntry;
+use gradwire_models::data::{self, Known};
 
 /// Compressed exchange for distributed training.
 ///
@@ -62,19 +64,37 @@ enum Verb {
     Man(verbs::man::Man),
 }
 
-/// The `main` of a program `gradwire` that has the compressors of other crates, too: every command
-/// knows them by name.
+/// What another crate adds to the program `gradwire`.
+#[derive(Debug, Clone, Copy)]
+pub enum Addition {
+    /// A compressor, for all commands.
+    Compressor(&'static Entry),
+    /// A model, for `--model`.
+    Model(&'static ModelEntry),
+    /// A data set, for `--data`.
+    Data(&'static Known),
+}
+
+/// The `main` of a program `gradwire` that has the compressors, models and data sets of other
+/// crates, too: every command knows them by name.
 ///
 /// ```no_run
 /// # use std::process::ExitCode;
 /// # use gradwire::{Entry, registry::REGISTRY};
 /// # static ENTRY: Entry = Entry { id: "acme/scaled-sign", ..*REGISTRY[0] };
+/// use gradwire_cli::{Addition, main_with};
+///
 /// fn main() -> ExitCode {
-///     gradwire_cli::main_with(&[&ENTRY])
+///     main_with(&[Addition::Compressor(&ENTRY)])
 /// }
 /// ```
-pub fn main_with(entries: &[&'static Entry]) -> ExitCode {
-    if let Err(error) = registry::register(entries) {
+pub fn main_with(additions: &[Addition]) -> ExitCode {
+    let register = |addition: &Addition| match *addition {
+        Addition::Compressor(entry) => registry::register(&[entry]),
+        Addition::Model(entry) => gradwire_models::register(&[entry]),
+        Addition::Data(known) => data::register(&[known]),
+    };
+    if let Err(error) = additions.iter().try_for_each(register) {
         output::note(error.to_string());
         return ExitCode::from(2);
     }

@@ -107,7 +107,7 @@ impl Settings {
         self.given.apply(&mut with_model)?;
         match &self.experiment {
             Some(path) => self.change(defaults.changed_by(path)?),
-            None => self.change(defaults.suiting(with_model.model)),
+            None => self.change(defaults.suiting(with_model.model.clone())?),
         }
     }
 

@@ -14,13 +14,13 @@
 //! # Ok::<(), registry::RegistryError>(())
 //! ```
 
-use std::sync::{PoisonError, RwLock};
-
 #[cfg(feature = "low-rank")]
 use crate::compressors::low_rank;
 use crate::compressors::{baseline, hybrid, quantization, sparsification};
 use crate::entry::Entry;
-use crate::printable;
+use crate::table::{Named, Table};
+
+pub use crate::table::{RegistryError, crate_of};
 
 /// A name for a compressor with certain parameters.
 #[derive(Debug, Clone, Copy)]
@@ -44,12 +44,9 @@ pub static PRESETS: &[Preset] = &[
 
 /// Every name that a spec string may begin with.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    let presets = PRESETS.iter().map(|preset| preset.name);
-    REGISTRY
-        .iter()
-        .map(|entry| entry.id)
-        .chain(presets)
-        .chain(registered().into_iter().map(|entry| entry.id))
+    let (own, others): (Vec<_>, Vec<_>) =
+        all().map(|entry| entry.id).partition(|id| crate_of(id).is_none());
+    own.into_iter().chain(PRESETS.iter().map(|preset| preset.name)).chain(others)
 }
 
 /// Gradwire's own compressors, in the order of lists.
@@ -108,21 +105,41 @@ pub static REGISTRY: &[&Entry] = &[
     &low_rank::gradiveq::ENTRY,
 ];
 
-/// The compressors of other crates, in the order of their registration.
-static REGISTERED: RwLock<Vec<&'static Entry>> = RwLock::new(Vec::new());
+/// All compressors.
+static TABLE: Table<Entry> = Table::new(REGISTRY);
 
-fn registered() -> Vec<&'static Entry> {
-    REGISTERED.read().unwrap_or_else(PoisonError::into_inner).clone()
+impl Named for Entry {
+    const WHAT: &'static str = "compressor";
+
+    fn name(&self) -> &'static str {
+        self.id
+    }
+
+    fn summary(&self) -> &'static str {
+        self.summary
+    }
 }
 
 /// Every compressor, in the order of lists: gradwire's own, then those of other crates.
 pub fn all() -> impl Iterator<Item = &'static Entry> {
-    REGISTRY.iter().copied().chain(registered())
+    TABLE.all()
 }
 
 /// The entry called `id`.
 pub fn find(id: &str) -> Option<&'static Entry> {
-    all().find(|entry| entry.id == id)
+    TABLE.find(id)
+}
+
+/// The place of a compressor in lists, by the name that begins a spec string or a schedule; behind
+/// all others if this program does not know it.
+pub fn place_of(spec: &str) -> usize {
+    let id = spec.split([':', ' ']).next();
+    all().position(|entry| Some(entry.id) == id).unwrap_or(usize::MAX)
+}
+
+/// The crate that a compressor's name names, if no registered compressor is of that crate.
+pub(crate) fn missing_crate(id: &str) -> Option<&str> {
+    TABLE.missing_crate(id)
 }
 
 /// Adds compressors of another crate, for the rest of the process. Register them first, before any
@@ -132,81 +149,7 @@ pub fn find(id: &str) -> Option<&'static Entry> {
 /// If a name does not have the form `CRATE/NAME`, or belongs to another compressor. Then nothing is
 /// registered.
 pub fn register(entries: &[&'static Entry]) -> Result<(), RegistryError> {
-    let mut registered = REGISTERED.write().unwrap_or_else(PoisonError::into_inner);
-    let mut longer = registered.clone();
-    for &entry in entries {
-        check_name(entry)?;
-        match longer.iter().find(|known| known.id == entry.id) {
-            Some(known) if std::ptr::eq(*known, entry) => {}
-            Some(known) => {
-                return Err(RegistryError::Twice {
-                    id: entry.id,
-                    summaries: [known.summary, entry.summary],
-                });
-            }
-            None => longer.push(entry),
-        }
-    }
-    *registered = longer;
-    Ok(())
-}
-
-/// Refuses a name that is gradwire's own, or could be.
-fn check_name(entry: &Entry) -> Result<(), RegistryError> {
-    let id = entry.id;
-    if let Some(own) = REGISTRY.iter().find(|own| own.id == id) {
-        return Err(RegistryError::Shadows { id, summaries: [own.summary, entry.summary] });
-    }
-    let is_word = |word: &str| {
-        let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
-        !word.is_empty() && word.bytes().all(plain)
-    };
-    match id.split_once('/') {
-        Some((krate, name)) if is_word(krate) && is_word(name) => Ok(()),
-        _ => Err(RegistryError::Name { id }),
-    }
-}
-
-/// The crate of a compressor, by the compressor's name; `None` for gradwire's own.
-pub fn crate_of(id: &str) -> Option<&str> {
-    id.split_once('/').map(|(krate, _)| krate)
-}
-
-/// Why compressors were not registered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RegistryError {
-    /// A name without the crate's name, or with other characters.
-    #[error(
-        "a compressor of another crate cannot be registered as '{id}'; call it CRATE/NAME, in small \
-         letters, digits, '-' and '_', such as 'acme/scaled-sign'", id = printable(.id)
-    )]
-    Name {
-        /// The name.
-        id: &'static str,
-    },
-    /// The name of one of gradwire's own compressors.
-    #[error(
-        "'{id}' ({new}) cannot be registered: gradwire has its own '{id}' ({own}); call the new one \
-         CRATE/{id}, with the name of its crate", own = .summaries[0], new = .summaries[1]
-    )]
-    Shadows {
-        /// The name.
-        id: &'static str,
-        /// What gradwire's own compressor does, and what the new one does.
-        summaries: [&'static str; 2],
-    },
-    /// Two compressors with one name.
-    #[error(
-        "two compressors have the name '{id}': one is '{}', the other '{}'; give one of them \
-         another name", .summaries[0], .summaries[1]
-    )]
-    Twice {
-        /// The name.
-        id: &'static str,
-        /// What each of them does.
-        summaries: [&'static str; 2],
-    },
+    TABLE.register(entries)
 }
 
 #[cfg(test)]

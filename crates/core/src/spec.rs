@@ -14,6 +14,7 @@ mod error;
 mod parse;
 
 pub use error::SpecError;
+pub use parse::read_values;
 
 /// A compressor with the values of its parameters, its memory, and its number of local steps.
 ///

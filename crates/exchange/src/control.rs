@@ -256,11 +256,13 @@ fn difference(first: &[u8], theirs: &[u8], rank: usize) -> Option<String> {
     loop {
         let (a, b) = (ours.next(), others.next());
         if a != b || a.is_none() {
+            let [a, b] = [a, b].map(|line| line.unwrap_or("no more tensors"));
+            let remedy = match a.starts_with("tensor ") || b.starts_with("tensor ") {
+                true => "give the model the same tensors on all ranks, and start them with",
+                false => "start all ranks with",
+            };
             return Some(format!(
-                "rank {rank} was started with {}, rank 0 with {}; start all ranks with the same \
-                 configuration and build",
-                b.unwrap_or("no more tensors"),
-                a.unwrap_or("no more tensors"),
+                "rank {rank} was started with {b}, rank 0 with {a}; {remedy} the same configuration and build"
             ));
         }
     }

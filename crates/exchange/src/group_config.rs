@@ -191,11 +191,25 @@ impl GroupConfig<'_> {
             .map(|entry| entry.id)
             .collect();
         refuse(format!(
-            "all-reduce adds messages on their way, but messages of '{}' do not add; use \
-             all-gather or scatter-reduce, or a compressor whose messages add: {}",
-            spec,
+            "all-reduce adds messages on their way, but messages of '{spec}' do not add; use {}, or a compressor whose \
+             messages add: {}",
+            self.working(&[Exchange::AllGather, Exchange::ScatterReduce]),
             linear.join(", ")
         ))
+    }
+
+    /// The exchanges among these that work with this configuration, in words.
+    fn working(&self, exchanges: &[Exchange]) -> String {
+        let works = |exchange: &Exchange| {
+            GroupConfig { exchange: *exchange, ..*self }.validate_group().is_ok()
+        };
+        let names: Vec<_> =
+            exchanges.iter().copied().filter(works).map(|one| one.to_string()).collect();
+        match names.split_last() {
+            Some((last, [])) => last.clone(),
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+            None => "another compressor".to_owned(),
+        }
     }
 
     /// [`DistributedOptimizer::sent`](crate::DistributedOptimizer::sent) gives positions in the
@@ -227,9 +241,11 @@ impl GroupConfig<'_> {
     /// Sums of sparse messages are sent with their positions.
     fn validate_sparse(&self) -> Result<()> {
         if let Some(spec) = self.policy.pushes().find(|s| s.compressor().accumulator().is_some()) {
+            let others = [Exchange::AllGather, Exchange::ScatterReduce, Exchange::default()];
             return refuse(format!(
                 "sparse-all-reduce adds elements, but an element of '{spec}' is the mean over the \
-                 ranks that sent it; use all-gather, scatter-reduce or server"
+                 ranks that sent it; use {}",
+                self.working(&others)
             ));
         }
         // A rule may leave some tensors uncompressed.
@@ -240,9 +256,16 @@ impl GroupConfig<'_> {
         };
         let sparse: Vec<_> =
             registry::all().filter(|entry| entry.sparse).map(|entry| entry.id).collect();
+        let others = [
+            Exchange::AllReduce,
+            Exchange::AllGather,
+            Exchange::ScatterReduce,
+            Exchange::default(),
+        ];
         refuse(format!(
-            "sparse-all-reduce needs messages with few elements, but messages of '{spec}' carry all; use all-reduce, \
-             all-gather, scatter-reduce or server, or a sparse compressor: {}",
+            "sparse-all-reduce needs messages with few elements, but messages of '{spec}' carry all; use {}, or a sparse \
+             compressor: {}",
+            self.working(&others),
             sparse.join(", ")
         ))
     }

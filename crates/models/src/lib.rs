@@ -4,6 +4,8 @@
 //!   among workers.
 //! - [`models`]: MLPs, convolutional networks from LeNet-5 to ResNet-50, U-Net, LSTMs and
 //!   collaborative filtering, with flat parameters and gradients.
+//! - [`tasks`]: what training needs of a model with its data; [`register`] adds models of another
+//!   crate, by name.
 //! - [`optim`], [`schedule`]: update rules and learning rates.
 //!
 //! Models compute in the thread of the caller.
@@ -13,11 +15,13 @@ mod matmul;
 pub mod models;
 pub mod optim;
 mod options;
+mod registry;
 pub mod schedule;
 mod split;
 mod task_kind;
 pub mod tasks;
 
 pub use options::OptionsError;
+pub use registry::{MakeTask, ModelEntry, ModelSpec, register};
 pub use split::Split;
 pub use task_kind::TaskKind;

@@ -13,23 +13,8 @@ pub enum TaskKind {
     Text,
     /// The items that users have taken.
     Ratings,
-}
-
-impl TaskKind {
-    /// Whether it is learned from images, whose order does not matter.
-    pub fn is_of_images(self) -> bool {
-        matches!(self, TaskKind::Images | TaskKind::Segmentation)
-    }
-
-    /// Models that learn it, for messages.
-    pub(crate) fn models(self) -> &'static str {
-        match self {
-            TaskKind::Images => "mlp, lenet5 or a resnet",
-            TaskKind::Segmentation => "unet",
-            TaskKind::Text => "gpt, charlstm or wordlstm",
-            TaskKind::Ratings => "ncf",
-        }
-    }
+    /// Data of another crate, which only models of that crate know.
+    Other,
 }
 
 impl fmt::Display for TaskKind {
@@ -39,6 +24,7 @@ impl fmt::Display for TaskKind {
             TaskKind::Segmentation => "images by masks",
             TaskKind::Text => "text",
             TaskKind::Ratings => "ratings",
+            TaskKind::Other => "data of another crate",
         })
     }
 }

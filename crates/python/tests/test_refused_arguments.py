@@ -4,11 +4,13 @@ import pytest
 import torch
 import torch.distributed.fsdp
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 
 import gradwire.torch
-from gradwire.torch import _channel
+from gradwire.torch import _channel, _crates
 from device import DEVICE
 from models import Net, build, train
+from sharded import shard
 from world import outcomes, ranks
 
 
@@ -30,6 +32,35 @@ def test_ranks_with_different_arguments_report_both_values():
     ]:
         for result in outcomes(2, differently, options):
             assert result[1] == "ConfigError" and all(text in result[2] for text in says), result
+
+
+def without_the_crate(rank, size):
+    # Rank 0 has imported the package of the crate.
+    _crates._known = lambda: {"acme/scaled-sign"} if rank == 0 else set()
+    mesh = init_device_mesh(DEVICE.type, (size,))
+    messages = []
+    for call in [
+        lambda: build("acme/scaled-sign:gain=2"),
+        lambda: build("3lc", rules={"first.*": "acme/scaled-sign"}),
+        lambda: gradwire.torch.fsdp.register(shard(mesh), "acme/scaled-sign"),
+        lambda: gradwire.torch.fsdp.register(shard(mesh), "none", parameters="acme/scaled-sign"),
+        lambda: local_steps(compressor="none until 5 then acme/scaled-sign"),
+        lambda: gradwire.torch.wrap(None, "acme/scaled-sign"),
+        # No rank has it.
+        lambda: build("acme/other"),
+    ]:
+        with pytest.raises(gradwire.ConfigError) as error:
+            call()
+        messages.append(str(error.value))
+    return messages
+
+
+def test_a_compressor_of_a_crate_that_one_rank_lacks_is_refused_on_all_ranks():
+    for *messages, nowhere in ranks(2, without_the_crate):
+        for message in messages:
+            assert "rank 1 does not have the compressor 'acme/scaled-sign', but rank 0 has it" in message, message
+            assert "import the package of the crate 'acme' before gradwire" in message
+        assert "'acme/other' is a compressor of the crate 'acme', which this program does not contain" in nowhere
 
 
 def refused(rank, size):

@@ -3,7 +3,9 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use gradwire::registry::place_of;
 use gradwire::{files, printable};
+use gradwire_train::settings::TrainingSettings;
 use gradwire_train::{RunRecord, SentCounts, StepRecord};
 
 use crate::TestbedError;
@@ -167,8 +169,15 @@ pub fn write(path: &Path, runs: &[RunRecord]) -> Result<(), TestbedError> {
     write_atomic(path, lines(runs).as_bytes())
 }
 
-/// Writes records to `path`, in place of its content: first the finished runs.
+/// Writes records to `path`, in place of its content: first the finished runs, then those that
+/// diverged, both in the registry's order of compressors, then by spec, model and seed.
 pub fn write_all(path: &Path, records: &Records) -> Result<(), TestbedError> {
+    let mut records = records.clone();
+    let key = |compressor: &str, settings: &TrainingSettings, seed| {
+        (place_of(compressor), compressor.to_owned(), settings.model.to_string(), seed)
+    };
+    records.runs.sort_by_cached_key(|run| key(&run.compressor, &run.settings, run.seed));
+    records.diverged.sort_by_cached_key(|run| key(&run.compressor, &run.settings, run.seed));
     let text = lines(&records.runs) + &lines(&records.diverged);
     write_atomic(path, text.as_bytes())
 }
@@ -235,6 +244,38 @@ mod tests {
         let runs = [synthetic::run("none", 1), synthetic::run("3lc", 2)];
         write(&path, &runs).unwrap();
         assert_eq!(read(&path).unwrap(), runs);
+    }
+
+    #[test]
+    fn records_are_in_the_order_of_the_registry_whatever_order_they_come_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("runs.jsonl");
+        let all = [
+            ("topk", 1),
+            ("acme/unknown", 1),
+            ("3lc", 2),
+            ("3lc:s=1.5", 1),
+            ("none", 3),
+            ("3lc", 1),
+        ];
+        let records = Records {
+            runs: all.map(|(compressor, seed)| synthetic::run(compressor, seed)).to_vec(),
+            diverged: ["eden", "none"].map(|one| synthetic::diverged(one, 1)).to_vec(),
+        };
+        write_all(&path, &records).unwrap();
+        let found = read_all(&path).unwrap();
+        let runs: Vec<_> = found.runs.iter().map(|run| (&*run.compressor, run.seed)).collect();
+        let expected = [
+            ("none", 3),
+            ("3lc", 1),
+            ("3lc", 2),
+            ("3lc:s=1.5", 1),
+            ("topk", 1),
+            ("acme/unknown", 1),
+        ];
+        assert_eq!(runs, expected);
+        let diverged: Vec<_> = found.diverged.iter().map(|run| &*run.compressor).collect();
+        assert_eq!(diverged, ["none", "eden"]);
     }
 
     #[test]

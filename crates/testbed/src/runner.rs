@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use gradwire::registry;
 use gradwire_train::settings::{SETTINGS, Setting, TrainingSettings};
 use gradwire_train::{RunConfig, RunRecord, TrainError};
 
@@ -66,8 +65,7 @@ impl Outcome {
 }
 
 /// Executes the runs of `configs` that are not in `done`, in order, one at a time. After each run,
-/// `keep` receives all finished runs, old and new, in the registry's order of compressors, to store
-/// them for a later call. New runs are
+/// `keep` receives all finished runs, old and new, to store them for a later call. New runs are
 /// [compacted](compact) to [`TRACE_POINTS`]. A run that is stopped or killed leaves a
 /// [checkpoint](crate::unfinished) in the folder `unfinished`, and a later call resumes it. A run
 /// in `done` without the diagnoses that its configuration asks for is repeated, and replaced when
@@ -131,7 +129,6 @@ pub fn run_all(
                 all.runs.push(run.clone());
                 outcome.runs.push(run);
                 outcome.done += 1;
-                all.runs.sort_by_key(place);
                 let kept = keep(&all).and_then(|()| unfinished::forget(unfinished, config));
                 // Finished runs are shown, even if they cannot be stored.
                 if let Err(error) = all_kept(engine, kept) {
@@ -155,12 +152,6 @@ pub fn run_all(
         }
     }
     Ok(outcome)
-}
-
-/// The place of a run's first compressor in the registry; unknown compressors come last.
-fn place(run: &RunRecord) -> usize {
-    let id = run.compressor.split([':', ' ']).next();
-    registry::all().position(|entry| Some(entry.id) == id).unwrap_or(usize::MAX)
 }
 
 /// Ends the runs on every rank if the rank that keeps the records failed: the others would wait for

@@ -57,10 +57,12 @@ impl RunConfig {
         TrainingSettings { augment: Some(self.augments()), ..self.settings.clone() }
     }
 
-    /// Whether training images are cropped, flipped or shifted; by default, colour images are.
+    /// Whether training images are cropped, flipped or shifted; by default, colour images of
+    /// gradwire's own models are.
     pub(crate) fn augments(&self) -> bool {
         let in_colour = || {
-            let shape = self.data.images().map(|images| images.train.shape());
+            let images = self.data.images().filter(|_| self.model.own().is_some());
+            let shape = images.map(|images| images.train.shape());
             shape.is_some_and(|shape| shape[0] == 3 && can_move(shape))
         };
         self.settings.augment.unwrap_or_else(in_colour)

@@ -23,15 +23,8 @@ pub(crate) fn check(config: &RunConfig) -> Result<(), TrainError> {
 }
 
 /// Whether each obstacle is there, with the reason and the remedy.
-fn obstacles(config: &RunConfig) -> [(bool, String); 8] {
+fn obstacles(config: &RunConfig) -> [(bool, String); 7] {
     [
-        (
-            !config.model.finishes_by_layer(),
-            format!(
-                "{} computes all gradients at once; use a gpt or a model of images",
-                config.model
-            ),
-        ),
         (
             !config.exchange.facts().averages_groups,
             format!(
@@ -64,6 +57,30 @@ fn obstacles(config: &RunConfig) -> [(bool, String); 8] {
                 .to_owned(),
         ),
     ]
+}
+
+/// Refuses a model whose gradients become final at the same time, or whose order of gradients
+/// leaves out a tensor.
+pub(crate) fn check_replica(config: &RunConfig, replica: &dyn Replica) -> Result<(), TrainError> {
+    let order = replica.gradient_order();
+    if !config.overlap {
+        return Ok(());
+    }
+    if order.len() <= 1 {
+        return refuse(&format!(
+            "{} computes all gradients at once; use a gpt or a model of images",
+            config.model
+        ));
+    }
+    let mut tensors = order.concat();
+    tensors.sort_unstable();
+    if tensors.into_iter().eq(0..replica.tensors().len()) {
+        return Ok(());
+    }
+    refuse(&format!(
+        "the gradient_order of {} does not have each of its tensors once; list every tensor in one group",
+        config.model
+    ))
 }
 
 /// Refuses rounds of several steps.

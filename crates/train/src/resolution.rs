@@ -9,7 +9,7 @@ use gradwire_exchange::{
     AddUpdate, Exchange, ExchangeError, GroupConfig, HEADER_BYTES, Optimizer, Participation,
     Policy, ReplaceParameters, ReplicatedOptimizer, Role, RunDescription, Transport,
 };
-use gradwire_models::tasks::{Replica, task_of};
+use gradwire_models::tasks::{Metric, Replica};
 
 use crate::checkpoint::Checkpoint;
 use crate::config::RunConfig;
@@ -30,6 +30,8 @@ pub(crate) struct Resolution<'a> {
     /// The replicas of these workers.
     pub(crate) replicas: Vec<Box<dyn Replica + 'a>>,
     pub(crate) tensors: Vec<Tensor>,
+    /// The measure of the model's quality.
+    pub(crate) metric: Metric,
     /// The parameters that all workers begin with.
     pub(crate) parameters: Vec<Vec<f32>>,
     pub(crate) participation: Participation,
@@ -42,23 +44,24 @@ pub(crate) struct Resolution<'a> {
 impl<'a> Resolution<'a> {
     /// Resolves a configuration, with the replicas of these workers.
     pub(crate) fn new(config: &'a RunConfig, workers: Range<usize>) -> Result<Self, TrainError> {
-        let task = task_of(&config.data);
+        let task = config.model.task(&config.data).map_err(TrainError::Config)?;
         let mut shards =
             task.shards(&config.split, config.workers, config.seed).map_err(TrainError::Config)?;
         let participation = participation_of(config, shards.as_deref());
-        let task_config = task_config(config);
+        let (task_config, first) = (task_config(config), workers.start);
         let replicas = workers
             .map(|rank| {
                 let shard = shards.as_mut().map(|shards| std::mem::take(&mut shards[rank]));
                 task.replica(&task_config, rank, shard)
             })
             .collect::<Result<Vec<_>, _>>()?;
-        svrg::check_replica(config, &*replicas[0])?;
+        check_replicas(config, first, &replicas)?;
         let parameters = replicas[0].initial_parameters(config.seed);
         let tensors = replicas[0].tensors().to_vec();
         let groups = overlap::groups(config, &*replicas[0]);
         let (policy, rounds) = policy_of(config, &tensors)?;
-        Ok(Self { replicas, tensors, parameters, participation, policy, rounds, groups })
+        let metric = task.metric();
+        Ok(Self { replicas, tensors, metric, parameters, participation, policy, rounds, groups })
     }
 
     /// Restores parameters and replicas from a checkpoint.
@@ -129,6 +132,44 @@ impl<'a> Resolution<'a> {
             }
         }
     }
+}
+
+/// Refuses replicas that cannot train together, the first of which belongs to worker `first`.
+fn check_replicas(
+    config: &RunConfig,
+    first: usize,
+    replicas: &[Box<dyn Replica + '_>],
+) -> Result<(), TrainError> {
+    let reference = &*replicas[0];
+    svrg::check_replica(config, reference)?;
+    overlap::check_replica(config, reference)?;
+    if reference.test_examples() == 0 {
+        return Err(TrainError::Config(format!(
+            "the replica of {} on data set '{}' has no test examples; an evaluation needs at least one",
+            config.model, config.data.name
+        )));
+    }
+    for (at, replica) in replicas.iter().enumerate() {
+        let (rank, model) = (first + at, &config.model);
+        if let Some([theirs, ours]) = first_difference(replica.tensors(), reference.tensors()) {
+            return Err(TrainError::Config(format!(
+                "the replica of {model} on worker {rank} has {theirs}, but on worker {first} {ours}; give the model the same \
+                 tensors on all workers, whatever the rank and its shard of the data"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The first tensors that differ, in words.
+fn first_difference(theirs: &[Tensor], ours: &[Tensor]) -> Option<[String; 2]> {
+    let named = |tensors: &[Tensor], at: usize| match tensors.get(at) {
+        Some(tensor) => format!("tensor '{}' of shape {:?}", tensor.name(), tensor.shape()),
+        None => "no more tensors".to_owned(),
+    };
+    let places = 0..theirs.len().max(ours.len());
+    let mut pairs = places.map(|at| [named(theirs, at), named(ours, at)]);
+    pairs.find(|[theirs, ours]| theirs != ours)
 }
 
 /// The compressor of each tensor at each step, and the ends of rounds.

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::{DistributedOptimizer, Servers, digest};
-use gradwire_models::tasks::{Replica, task_of};
+use gradwire_models::tasks::Replica;
 
 use crate::checkpoint::{self, Checkpoint, Record};
 use crate::config::RunConfig;
@@ -139,7 +139,7 @@ impl Session<'_> {
             let started = workers.into_iter().map(|worker| self.start(scope, worker, &failure));
             let threads: Vec<_> =
                 started.filter_map(|thread| thread.map_err(&abandon).ok()).collect();
-            let heard = self.listen(received, &abandon, &resolution.tensors);
+            let heard = self.listen(received, &abandon, resolution);
             let parameters: Vec<_> =
                 threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
             (heard, parameters)
@@ -211,11 +211,11 @@ impl Session<'_> {
         &self,
         events: Received,
         abandon: &dyn Fn(TrainError),
-        tensors: &[Tensor],
+        resolution: &Resolution<'_>,
     ) -> (Recorder, Option<Kept>) {
         let past = self.checkpoint.map_or_else(Record::default, |saved| saved.record.clone());
         let mut recorder = Recorder::new(self.config.workers, past);
-        let mut growth = Growth::new(tensors, &recorder.diagnoses);
+        let mut growth = Growth::new(&resolution.tensors, &recorder.diagnoses);
         if let Some(warning) = warning(self.config) {
             self.observer.warned(&warning);
         }
@@ -229,11 +229,7 @@ impl Session<'_> {
                     }
                 }
                 Event::Evaluated(step, score) => {
-                    self.observer.evaluated(recorder.evaluate(
-                        step,
-                        task_of(&self.config.data).metric(),
-                        score,
-                    ));
+                    self.observer.evaluated(recorder.evaluate(step, resolution.metric, score));
                 }
                 Event::Digested(step, digest) => {
                     self.observer.digested(step, &digest);
@@ -324,7 +320,7 @@ impl Session<'_> {
             seed: config.seed,
             settings: config.resolved(),
             rounds: rounds.count(),
-            metric: task_of(&config.data).metric(),
+            metric: resolution.metric,
             quality: recorder.evaluations.last().map_or(0.0, |evaluation| evaluation.quality),
             bytes_up: sum(|record| record.bytes_up),
             bytes_down: sum(|record| record.bytes_down),

@@ -90,7 +90,6 @@ pub(crate) fn check(config: &RunConfig) -> Result<(), TrainError> {
     }
     let everyone = config.participation == 1.0 && config.dropout == 0.0;
     let conditions = [
-        (config.data.task().is_of_images(), "a fixed set of training images"),
         (!config.augments(), "images without augmentation: leave augment off"),
         (config.send == Payload::Gradients, "gradients: give --send gradients"),
         (everyone, "every worker in every round"),
@@ -109,9 +108,11 @@ pub(crate) fn check_rounds(config: &RunConfig, rounds: &Rounds) -> Result<(), Tr
     needs(each_step, "an exchange at each step: leave out every=")
 }
 
-/// Refuses a model whose gradient of an example depends on the other examples in the batch. The
-/// gradient of the whole training set would not be the mean of the batches' gradients.
+/// Refuses a model without a gradient of the whole training set, and one whose gradient of an
+/// example depends on the other examples in the batch: the gradient of the whole training set would
+/// not be the mean of the batches' gradients.
 pub(crate) fn check_replica(config: &RunConfig, replica: &dyn Replica) -> Result<(), TrainError> {
+    needs(config.svrg == 0 || replica.has_full_gradient(), "a fixed set of training images")?;
     let independent = config.svrg == 0 || replica.statistics().is_empty();
     needs(independent, "a model without batch normalisation, such as lenet5 or cifar-cnn")
 }

@@ -2,7 +2,7 @@
 
 use gradwire::Spec;
 use gradwire_exchange::Policy;
-use gradwire_models::tasks::{self, TaskConfig};
+use gradwire_models::tasks::TaskConfig;
 
 use crate::config::RunConfig;
 use crate::error::TrainError;
@@ -28,7 +28,20 @@ pub(crate) fn validate(config: &RunConfig) -> Result<(), TrainError> {
     svrg::check(config)?;
     overlap::check(config)?;
     check_min_workers(config)?;
-    tasks::check(&config.data, &task_config(config)).map_err(TrainError::Config)
+    check_task(config)
+}
+
+/// Refuses a model for other data, and settings and data that do not fit the task.
+fn check_task(config: &RunConfig) -> Result<(), TrainError> {
+    let task = config.model.task(&config.data).map_err(TrainError::Config)?;
+    task.check(&task_config(config)).map_err(TrainError::Config)?;
+    match task.examples() {
+        0 => Err(TrainError::Config(format!(
+            "the task of {} on data set '{}' has no training examples; a run needs at least one",
+            config.model, config.data.name
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses exchanges whose state does not fit another number of workers, or whose workers are at
@@ -188,8 +201,8 @@ fn check_median(config: &RunConfig) -> Result<(), TrainError> {
 
 /// The settings that the task depends on.
 pub(crate) fn task_config(config: &RunConfig) -> TaskConfig {
-    let TrainingSettings { model, workers, batch, .. } = config.settings;
-    TaskConfig { model, workers, batch, augment: config.augments(), seed: config.seed }
+    let TrainingSettings { workers, batch, .. } = config.settings;
+    TaskConfig { workers, batch, augment: config.augments(), seed: config.seed }
 }
 
 /// A warning of a configuration that can run but is likely a mistake.

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use gradwire_cli::{Addition, main_with};
+
 fn main() -> ExitCode {
-    gradwire_cli::main_with(&[&acme::ENTRY])
+    main_with(&[Addition::Compressor(&acme::ENTRY)])
 }

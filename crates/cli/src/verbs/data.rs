@@ -45,10 +45,11 @@ impl Data {
 }
 
 fn list(form: Form) -> Result<(), Failure> {
-    let table = Table::of(data::catalogue())
+    let catalogue = data::catalogue();
+    let table = Table::of(&catalogue)
         .column("name", |known| known.name)
         .column("what it is", |known| known.summary)
-        .column("where it is", place)
+        .column("where it is", |known| place(known))
         .table();
     form.print(&table.left_aligned())?;
     if form.is_csv() {
@@ -58,8 +59,7 @@ fn list(form: Form) -> Result<(), Failure> {
         "\nData sets are searched for in ${ROOT_VARIABLE}/<name>, then in data/<name>.\n\
          --data takes a name, or any folder with such files:\n"
     ))?;
-    let with_files: Vec<_> =
-        data::catalogue().iter().filter(|known| !known.files.is_empty()).collect();
+    let with_files: Vec<_> = catalogue.iter().filter(|known| !known.files.is_empty()).collect();
     let files = Table::of(&with_files)
         .column("name", |known| known.name)
         .column("files", |known| {
@@ -142,6 +142,7 @@ fn sizes(content: &Content) -> String {
             text.unit,
             text.vocabulary.len()
         ),
+        Content::Other(_) => "data of another crate".to_owned(),
     }
 }
 
@@ -161,6 +162,6 @@ fn known(name: &str, dir: &Path) -> Option<&'static Known> {
             |name: &str| dir.join(name).exists() || dir.join(format!("{name}.gz")).exists();
         known.files.iter().filter(|file| exists(file.name)).count()
     };
-    let known = data::catalogue().iter().max_by_key(|known| there(known));
+    let known = data::catalogue().into_iter().max_by_key(|known| there(known));
     known.filter(|known| there(known) > 0)
 }

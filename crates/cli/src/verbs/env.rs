@@ -82,7 +82,11 @@ impl Facts {
             instructions: instruction_set(),
             memory_bytes: memory(),
             compressors: registry::all().count(),
-            data_sets: data::catalogue().iter().filter(found).map(|known| known.name).collect(),
+            data_sets: data::catalogue()
+                .into_iter()
+                .filter(found)
+                .map(|known| known.name)
+                .collect(),
             variables: variables(),
         }
     }

@@ -21,11 +21,11 @@ impl FromStr for Spec {
         let preset = registry::PRESETS.iter().find(|preset| preset.name == id);
         let (id, defaults) = preset.map_or((id, ""), |preset| (preset.id, preset.items));
         let entry = registry::find(id).ok_or_else(|| unknown(text))?;
-        let mut given = Given::new(entry, items)?;
+        let mut given = Given::of(entry, items)?;
         for item in defaults.split(',').filter(|item| !item.is_empty()) {
             given.read_default(item)?;
         }
-        given.into_spec()
+        given.into_spec(entry)
     }
 }
 
@@ -63,36 +63,43 @@ impl Common {
     }
 }
 
-/// The values given so far: the entry's own parameters, then the common ones.
+/// The values given so far for some parameters, in their order.
 struct Given {
-    entry: &'static Entry,
+    id: &'static str,
+    parameters: Vec<&'static Param>,
     values: Vec<Option<Value>>,
 }
 
 impl Given {
-    fn new(entry: &'static Entry, items: &str) -> Result<Self, SpecError> {
-        let mut given = Self { entry, values: vec![None; entry.parameters.len() + COMMON.len()] };
+    fn new(
+        id: &'static str,
+        parameters: impl Iterator<Item = &'static Param>,
+        items: &str,
+    ) -> Result<Self, SpecError> {
+        let parameters: Vec<_> = parameters.collect();
+        let mut given = Self { id, values: vec![None; parameters.len()], parameters };
         for item in items.split(',').filter(|item| !item.trim().is_empty()) {
             given.read(item.trim())?;
         }
         Ok(given)
     }
 
-    fn parameters(&self) -> impl Iterator<Item = &'static Param> + Clone + use<> {
-        self.entry.parameters.iter().chain(COMMON)
+    /// Of an entry's own parameters, then the common ones.
+    fn of(entry: &Entry, items: &str) -> Result<Self, SpecError> {
+        Self::new(entry.id, entry.parameters.iter().chain(COMMON), items)
     }
 
     fn read(&mut self, item: &str) -> Result<(), SpecError> {
-        let id = self.entry.id;
+        let id = self.id;
         let (key, value) = item
             .split_once('=')
             .map(|(key, value)| (key.trim(), value.trim()))
             .ok_or_else(|| SpecError::NotAPair { id, item: item.to_owned() })?;
-        let at = place_of(key, id, self.parameters())?;
+        let at = place_of(key, id, self.parameters.iter().copied())?;
         if self.values[at].is_some() {
             return Err(SpecError::DuplicateKey { id, key: key.to_owned() });
         }
-        let kind = self.parameters().nth(at).expect("the place was found").kind;
+        let kind = self.parameters[at].kind;
         let parsed = kind.parse(value).ok_or_else(|| bad_value(id, key, value, kind))?;
         self.values[at] = Some(parsed);
         Ok(())
@@ -106,17 +113,17 @@ impl Given {
         }
     }
 
-    fn into_spec(self) -> Result<Spec, SpecError> {
-        let id = self.entry.id;
-        let mut spec = Spec::of(self.entry);
-        let own = self.entry.parameters.len();
+    fn into_spec(self, entry: &'static Entry) -> Result<Spec, SpecError> {
+        let id = entry.id;
+        let mut spec = Spec::of(entry);
+        let own = entry.parameters.len();
         for (value, given) in spec.values.iter_mut().zip(&self.values[..own]) {
             *value = given.unwrap_or(*value);
         }
-        spec.compressor = (self.entry.build)(&spec.values);
+        spec.compressor = (entry.build)(&spec.values);
         let Common { feedback, weights, momentum, every } = Common::of(&self.values[own..]);
         // Weights for a residual switch error feedback on.
-        let on = self.entry.error_feedback || weights.is_some();
+        let on = entry.error_feedback || weights.is_some();
         let mode = feedback.unwrap_or(if on { "on" } else { "off" });
         spec.feedback = (mode != "off").then(|| weights.unwrap_or(Residual::PLAIN));
         spec.memory = match (mode, momentum) {
@@ -143,6 +150,23 @@ impl Given {
     }
 }
 
+/// The values of the parameters of `id`, in their order, from the syntax after the colon of a spec
+/// string: `hidden=64,depth=3`. A parameter that is left out has its default.
+///
+/// # Errors
+/// If there is no such parameter, or its value is not allowed.
+pub fn read_values(
+    id: &'static str,
+    parameters: &'static [Param],
+    items: &str,
+) -> Result<Vec<Value>, SpecError> {
+    let given = Given::new(id, parameters.iter(), items)?.values;
+    let or_default = |(given, parameter): (Option<Value>, &Param)| {
+        given.unwrap_or_else(|| parameter.kind.default())
+    };
+    Ok(given.into_iter().zip(parameters).map(or_default).collect())
+}
+
 impl Spec {
     /// An entry, registered or not, with its own and the common parameters in the syntax after the
     /// colon of a spec string: `ratio=0.01,ef=off`.
@@ -150,7 +174,7 @@ impl Spec {
     /// # Errors
     /// If there is no such parameter, or its value is not allowed.
     pub fn with_parameters(entry: &'static Entry, parameters: &str) -> Result<Self, SpecError> {
-        Given::new(entry, parameters)?.into_spec()
+        Given::of(entry, parameters)?.into_spec(entry)
     }
 
     /// The same compressor with another value of a numeric parameter; rounded if the parameter is a
@@ -201,9 +225,7 @@ fn unknown(text: &str) -> SpecError {
         return SpecError::NoColon { meant: format!("{name}:{items}") };
     }
     let id = text.split(':').next().unwrap_or_default().trim();
-    if let Some(krate) = registry::crate_of(id)
-        && !registry::all().any(|entry| registry::crate_of(entry.id) == Some(krate))
-    {
+    if let Some(krate) = registry::missing_crate(id) {
         return SpecError::Unlinked { id: id.to_owned(), krate: krate.to_owned() };
     }
     SpecError::UnknownCompressor {

@@ -30,7 +30,14 @@ fn sparse_all_reduce_refuses_what_sends_all() {
     for part in ["3lc:s=1.5", "carry all", "all-gather", "scatter-reduce", "server", "topk"] {
         assert!(message.contains(part), "{message}");
     }
-    assert!(refusal(&run("sparse-all-reduce", "none")).contains("'none'"));
+    // It would refuse these messages, too.
+    assert!(!message.contains("use all-reduce"), "{message}");
+    let message = refusal(&run("sparse-all-reduce", "none"));
+    let works = "use all-reduce, all-gather, scatter-reduce or server, or";
+    assert!(message.contains("'none'") && message.contains(works), "{message}");
+    // Servers take no votes.
+    let message = refusal(&run("sparse-all-reduce", "signum"));
+    assert!(message.contains("use all-gather or scatter-reduce, or"), "{message}");
     let message = refusal(&run("sparse-all-reduce", "chunk-topk:mean=senders"));
     assert!(message.contains("ranks that sent") && message.contains("all-gather"), "{message}");
     let mut rules = run("sparse-all-reduce", "topk");

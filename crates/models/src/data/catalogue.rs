@@ -3,6 +3,9 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+use gradwire::registry::RegistryError;
+use gradwire::{Named, Table};
+
 use super::files::{content, sha256, sha256_of, unreadable};
 use super::{DataError, Dataset, digits, frames, load};
 
@@ -18,6 +21,39 @@ pub struct Known {
     pub summary: &'static str,
     /// The files expected; empty for a data set that is generated.
     pub files: &'static [KnownFile],
+    /// Makes a data set that has no files.
+    pub generate: Option<Generate>,
+}
+
+/// Makes a data set, always the same one; or says why it cannot, with the remedy.
+pub type Generate = fn() -> Result<Dataset, String>;
+
+impl Known {
+    /// A data set that `generate` makes.
+    pub const fn generated(name: &'static str, summary: &'static str, generate: Generate) -> Self {
+        Self { name, summary, files: &[], generate: Some(generate) }
+    }
+
+    /// A data set with these files.
+    const fn of_files(
+        name: &'static str,
+        summary: &'static str,
+        files: &'static [KnownFile],
+    ) -> Self {
+        Self { name, summary, files, generate: None }
+    }
+}
+
+impl Named for Known {
+    const WHAT: &'static str = "data set";
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn summary(&self) -> &'static str {
+        self.summary
+    }
 }
 
 /// A file of a known data set.
@@ -42,26 +78,40 @@ pub enum Verdict {
     Missing,
 }
 
-/// The data sets known by name, the generated ones first.
-pub fn catalogue() -> &'static [Known] {
-    &CATALOGUE
+/// All known data sets.
+static TABLE: Table<Known> = Table::new(OWN);
+
+/// The data sets known by name: gradwire's own, the generated ones first; then those of other
+/// crates.
+pub fn catalogue() -> Vec<&'static Known> {
+    TABLE.all().collect()
 }
 
-const CATALOGUE: [Known; 10] = [
-    Known {
-        name: digits::NAME,
-        summary: "distorted digits drawn from strokes, 28×28 grey, 10 classes; generated, needs no files",
-        files: &[],
-    },
-    Known {
-        name: frames::NAME,
-        summary: "frames of 440 features, 5999 classes, 60000 + 6000; generated, needs no files",
-        files: &[],
-    },
-    Known {
-        name: "mnist",
-        summary: "MNIST handwritten digits, 28×28 grey, 10 classes, 60000 + 10000; idx files",
-        files: &[
+/// Adds data sets of another crate, for the rest of the process: `--data` and experiment files know
+/// their names.
+///
+/// # Errors
+/// If a name does not have the form `CRATE/NAME`, or belongs to another data set. Then nothing is
+/// registered.
+pub fn register(entries: &[&'static Known]) -> Result<(), RegistryError> {
+    TABLE.register(entries)
+}
+
+static OWN: &[&Known] = &[
+    &Known::generated(
+        digits::NAME,
+        "distorted digits drawn from strokes, 28×28 grey, 10 classes; generated, needs no files",
+        || Ok(digits::embedded(0)),
+    ),
+    &Known::generated(
+        frames::NAME,
+        "frames of 440 features, 5999 classes, 60000 + 6000; generated, needs no files",
+        || Ok(frames::frames(0)),
+    ),
+    &Known::of_files(
+        "mnist",
+        "MNIST handwritten digits, 28×28 grey, 10 classes, 60000 + 10000; idx files",
+        &[
             file(
                 "train-images-idx3-ubyte",
                 "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
@@ -79,11 +129,11 @@ const CATALOGUE: [Known; 10] = [
                 "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
             ),
         ],
-    },
-    Known {
-        name: "cifar10",
-        summary: "CIFAR-10 photographs, 32×32 colour, 10 classes, 50000 + 10000; binary batches",
-        files: &[
+    ),
+    &Known::of_files(
+        "cifar10",
+        "CIFAR-10 photographs, 32×32 colour, 10 classes, 50000 + 10000; binary batches",
+        &[
             unsummed("data_batch_1.bin"),
             unsummed("data_batch_2.bin"),
             unsummed("data_batch_3.bin"),
@@ -91,56 +141,47 @@ const CATALOGUE: [Known; 10] = [
             unsummed("data_batch_5.bin"),
             unsummed("test_batch.bin"),
         ],
-    },
-    Known {
-        name: "cifar10-jpg",
-        summary: "CIFAR-10 as JPEG files (slightly lossy) in class folders, 50000 + 10000; one archive",
-        files: &[file(
+    ),
+    &Known::of_files(
+        "cifar10-jpg",
+        "CIFAR-10 as JPEG files (slightly lossy) in class folders, 50000 + 10000; one archive",
+        &[file(
             "cifar10-jpg.tar.gz",
             "1fde636a137192241399fe9928af8c30ba7c867ca7901121faa671a7363be792",
         )],
-    },
-    Known {
-        name: "magnetic-tile",
-        summary: "magnetic tiles with masks of their defects, shrunk to 96×96 grey, 315 + 77; one archive",
-        files: &[file(
+    ),
+    &Known::of_files(
+        "magnetic-tile",
+        "magnetic tiles with masks of their defects, shrunk to 96×96 grey, 315 + 77; one archive",
+        &[file(
             "mt-defect.tar.gz",
             "15a8ce59abb78e8404f757231ad0256b160772afad25b0477556af218d8c7eff",
         )],
-    },
-    Known {
-        name: "movielens-100k",
-        summary: "MovieLens' 100000 ratings of 1682 films by 943 users, with each user's last \
+    ),
+    &Known::of_files(
+        "movielens-100k",
+        "MovieLens' 100000 ratings of 1682 films by 943 users, with each user's last \
             film held out for testing; one file",
-        files: &[file(
-            "u.data",
-            "06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490",
-        )],
-    },
-    Known {
-        name: "shakespeare-complete",
-        summary: "complete works of Shakespeare by characters, 80 symbols, 5178120 + 105675; one archive",
-        files: &[file(
+        &[file("u.data", "06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490")],
+    ),
+    &Known::of_files(
+        "shakespeare-complete",
+        "complete works of Shakespeare by characters, 80 symbols, 5178120 + 105675; one archive",
+        &[file(
             "shakespeare.tar.gz",
             "ec3404fa0021ad60850bcb907e7c511aa594e6e92175a2b5cfbce41de711108a",
         )],
-    },
-    Known {
-        name: "tinyshakespeare",
-        summary: "a million characters of Shakespeare's plays, 65 symbols, 1093087 + 22307; one text",
-        files: &[file(
-            "input.txt",
-            "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
-        )],
-    },
-    Known {
-        name: "ptb",
-        summary: "Penn Treebank by words, 10000 symbols, 929589 + 82430; one archive",
-        files: &[file(
-            "ptb.zip",
-            "6957baa63e145820032f12d3f1e6f4ba71789c3f5dbf289902bc3f0a96beef7a",
-        )],
-    },
+    ),
+    &Known::of_files(
+        "tinyshakespeare",
+        "a million characters of Shakespeare's plays, 65 symbols, 1093087 + 22307; one text",
+        &[file("input.txt", "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed")],
+    ),
+    &Known::of_files(
+        "ptb",
+        "Penn Treebank by words, 10000 symbols, 929589 + 82430; one archive",
+        &[file("ptb.zip", "6957baa63e145820032f12d3f1e6f4ba71789c3f5dbf289902bc3f0a96beef7a")],
+    ),
 ];
 
 const fn file(name: &'static str, sha256: &'static str) -> KnownFile {
@@ -169,15 +210,16 @@ pub(super) fn places_under(
 }
 
 /// Loads data set `name` from the first of its [`places`] that exists. The name need not be in the
-/// catalogue; `digits` and `frames` are generated from seed 0 if no folder is given.
+/// catalogue; `digits`, `frames` and data sets of other crates are generated if no folder is given.
 ///
 /// # Errors
-/// [`DataError::NotFound`] with these places if none of them exists; otherwise as [`load`].
+/// [`DataError::NotFound`] with these places if none of them exists, [`DataError::Made`] if it
+/// cannot be generated; otherwise as [`load`].
 pub fn find(name: &str, explicit: Option<&Path>) -> Result<Dataset, DataError> {
-    match (name, explicit) {
-        (digits::NAME, None) => return Ok(digits::embedded(0)),
-        (frames::NAME, None) => return Ok(frames::frames(0)),
-        _ => {}
+    if let (Some(known), None) = (TABLE.find(name), explicit)
+        && let Some(generate) = known.generate
+    {
+        return generate().map_err(|reason| DataError::Made { name: known.name, reason });
     }
     first_of(name, places(name, explicit))
 }
@@ -185,11 +227,10 @@ pub fn find(name: &str, explicit: Option<&Path>) -> Result<Dataset, DataError> {
 pub(super) fn first_of(name: &str, places: Vec<PathBuf>) -> Result<Dataset, DataError> {
     match places.iter().find(|place| place.exists()) {
         Some(place) => load(place),
-        None => Err(DataError::NotFound {
-            name: name.to_owned(),
-            places,
-            known: CATALOGUE.map(|known| known.name).join(", "),
-        }),
+        None => {
+            let known: Vec<_> = TABLE.all().map(|known| known.name).collect();
+            Err(DataError::NotFound { name: name.to_owned(), places, known: known.join(", ") })
+        }
     }
 }
 

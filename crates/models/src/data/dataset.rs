@@ -1,4 +1,7 @@
-//! Data sets: images, text or ratings.
+//! Data sets: images, text, ratings, or data of another crate.
+
+use std::any::Any;
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
@@ -14,7 +17,7 @@ pub struct Dataset {
     /// SHA-256, in hexadecimal, over the files read (see [`load`](super::load())) or the bytes
     /// generated.
     pub checksum: String,
-    /// The images, the text or the ratings.
+    /// The images, the text, the ratings or the data of another crate.
     pub content: Content,
 }
 
@@ -27,6 +30,8 @@ pub enum Content {
     Text(Text),
     /// The items that users have taken.
     Ratings(Ratings),
+    /// Data of another crate, made by [`Dataset::of_crate`].
+    Other(Arc<dyn Any + Send + Sync>),
 }
 
 /// Training and test images, of the same shape and classes.
@@ -68,11 +73,26 @@ impl Dataset {
         Self { name: name.to_owned(), checksum: hex(&sum.finalize()), content }
     }
 
+    /// Data of another crate. The checksum is over `bytes`, which differ if the data differ: runs
+    /// compare it between ranks, and with the checkpoints and records of earlier runs.
+    pub fn of_crate<T: Any + Send + Sync>(name: &str, bytes: &[u8], data: T) -> Self {
+        let checksum = hex(&Sha256::digest(bytes));
+        Self { name: name.to_owned(), checksum, content: Content::Other(Arc::new(data)) }
+    }
+
+    /// The data of another crate, if they have this type.
+    pub fn other<T: Any>(&self) -> Option<&T> {
+        match &self.content {
+            Content::Other(data) => data.downcast_ref(),
+            _ => None,
+        }
+    }
+
     /// The images, if it holds images.
     pub fn images(&self) -> Option<&ImageSet> {
         match &self.content {
             Content::Images(images) => Some(images),
-            Content::Text(_) | Content::Ratings(_) => None,
+            _ => None,
         }
     }
 
@@ -80,7 +100,7 @@ impl Dataset {
     pub fn text(&self) -> Option<&Text> {
         match &self.content {
             Content::Text(text) => Some(text),
-            Content::Images(_) | Content::Ratings(_) => None,
+            _ => None,
         }
     }
 
@@ -91,6 +111,7 @@ impl Dataset {
             Content::Images(_) => TaskKind::Images,
             Content::Text(_) => TaskKind::Text,
             Content::Ratings(_) => TaskKind::Ratings,
+            Content::Other(_) => TaskKind::Other,
         }
     }
 }

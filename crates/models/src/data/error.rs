@@ -24,6 +24,14 @@ pub enum DataError {
         /// The names in the catalogue, separated by commas.
         known: String,
     },
+    /// A data set of another crate cannot be made.
+    #[error("data set '{name}': {reason}")]
+    Made {
+        /// The data set.
+        name: &'static str,
+        /// The reason and the remedy.
+        reason: String,
+    },
     /// A file or folder cannot be read.
     #[error("cannot read '{}': {source}{}", printable(.path.display()), files::remedy(.source))]
     Read {

@@ -1,6 +1,7 @@
 //! Data sets of labelled images, of text and of ratings: standard files in known formats, and
 //! generated sets of images.
 //!
+//! - [`register`] adds data sets of another crate, by name.
 //! - [`load`] reads MNIST idx files, CIFAR-10 binary batches, image folders, the Penn Treebank's
 //!   words and plain text (folders and text also from one archive), images with masks, and
 //!   MovieLens' ratings; [`find`] looks for a data set by name; [`catalogue`] lists the names.
@@ -29,7 +30,9 @@ pub(crate) mod tests;
 mod text;
 
 pub use augment::{PADDING, SHIFT, augment, can_move, normalise, shift};
-pub use catalogue::{Known, KnownFile, ROOT_VARIABLE, Verdict, catalogue, find, places};
+pub use catalogue::{
+    Generate, Known, KnownFile, ROOT_VARIABLE, Verdict, catalogue, find, places, register,
+};
 pub use dataset::{Content, Dataset, ImageSet};
 pub use digits::{embedded, embedded_sized};
 pub use error::DataError;

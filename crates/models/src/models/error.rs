@@ -55,7 +55,7 @@ pub enum ModelError {
         parameters: u64,
     },
     /// A model for one kind of data on another kind.
-    #[error("{model} learns {learns}, not {task}; choose {}", .task.models())]
+    #[error("{model} learns {learns}, not {task}; choose {instead}")]
     Task {
         /// The model.
         model: String,
@@ -63,6 +63,8 @@ pub enum ModelError {
         learns: TaskKind,
         /// The task of the data.
         task: TaskKind,
+        /// Models that learn it.
+        instead: String,
     },
     /// A text with fewer than two different symbols.
     #[error(
@@ -72,4 +74,7 @@ pub enum ModelError {
         /// The number of different symbols.
         symbols: usize,
     },
+    /// The reason of a model of another crate.
+    #[error("{0}")]
+    Other(String),
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use gradwire::suggestion;
+use gradwire::{SpecError, printable, suggestion};
 
 use super::gpt::GptConfig;
 use super::imagenet_resnet::{RESNET18, RESNET50, imagenet_resnet};
@@ -11,20 +11,14 @@ use super::loss::Loss;
 use super::lstm::LstmConfig;
 use super::mlp::{Hidden, mlp};
 use super::network::Builder;
+use super::rows::{ROWS, Row, known, models_for, names};
 use super::vgg::{VGG16, VGG19, vgg};
 use super::{ImageShape, ModelError, alexnet, resnet9, unet};
 use super::{cifar_cnn::cifar_cnn, densenet::densenet, lenet5::lenet5, resnet::resnet};
 use crate::TaskKind;
 use crate::options::OptionsError;
 
-/// The models: `mlp` (layers of 300 and 100 units with relu; others as in `mlp:392-50,tanh`),
-/// `lenet5` or `lenet5:relu`, `cifar-cnn`, `resnet` followed by its depth 6n + 2 (`resnet20`,
-/// `resnet110`), `resnet9`, `densenet40` or `vgg16` for images of CIFAR's size; `alexnet`,
-/// `resnet18`, `resnet50` or `vgg19` for images of ImageNet's size; `unet` (16 channels in its
-/// narrowest layer; others as in `unet:4`) for images with masks; `gpt` (others as in
-/// `gpt:layers=6,heads=6,width=384,context=256`), `charlstm` (200 hidden units; others as in
-/// `charlstm:hidden=512,unroll=35,dropout=0.5,embedding=off`) or `wordlstm` for text; `ncf` for
-/// ratings.
+/// Gradwire's own models. [`ModelSpec::known`](crate::ModelSpec::known) lists their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelKind {
     /// Fully connected layers.
@@ -75,27 +69,30 @@ pub enum ModelKind {
     Ncf,
 }
 
-/// Names to suggest for a misspelt one.
-fn names() -> impl Iterator<Item = &'static str> {
-    let sized = ["mlp", "gpt", "charlstm", "wordlstm", "resnet20", "resnet32", "resnet56"];
-    NAMES.iter().map(|(name, _)| *name).chain(sized)
-}
-
 /// A name that is not a model.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum UnknownModel {
     /// An unknown name.
+    #[error("unknown model '{name}'{near}; known ones: {known}", name = printable(.name))]
+    Name {
+        /// The name.
+        name: String,
+        /// The names that it may stand for, as [`suggestion`](gradwire::suggestion) gives them.
+        near: String,
+        /// The known models, as [`ModelSpec::known`](crate::ModelSpec::known) lists them.
+        known: String,
+    },
+    /// A model of a crate that is not part of this program.
     #[error(
-        "unknown model '{0}'{near}; known ones: for images mlp (mlp:392-50,tanh has hidden layers of 392 and 50 units, \
-         mlp:392-50,tanh,squared a squared loss), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, \
-         resnet110 or any other depth 6n+2 from 8 to 1202 except 50, resnet9, densenet40, vgg16; for images of ImageNet's \
-         size alexnet, resnet18, resnet50, vgg19; for images with masks unet (unet:N has N channels in its narrowest \
-         layer, 1 to 256); for text gpt (gpt:layers=4,heads=4,width=128,context=64; the number of heads divides the \
-         width), charlstm (charlstm:hidden=200,unroll=35,dropout=0.5,embedding=on) and wordlstm (the same with 650 \
-         hidden units); for ratings ncf",
-        near = suggestion(.0, names())
+        "'{name}' is a model of the crate '{krate}', which this program does not contain; use a \
+         program that registers it: gradwire_cli::main_with or gradwire_models::register"
     )]
-    Name(String),
+    Unlinked {
+        /// The name.
+        name: String,
+        /// The crate.
+        krate: String,
+    },
     /// A model whose sizes are out of range.
     #[error("the model '{name}' is out of range: {allowed}")]
     OutOfRange {
@@ -107,6 +104,16 @@ pub enum UnknownModel {
     /// Sizes that a GPT or an LSTM cannot have.
     #[error(transparent)]
     Sizes(#[from] OptionsError),
+    /// Parameters that a model of another crate does not have.
+    #[error(transparent)]
+    Parameters(#[from] SpecError),
+}
+
+impl UnknownModel {
+    fn unknown(name: &str) -> Self {
+        let near = suggestion(name, names());
+        UnknownModel::Name { name: name.to_owned(), near, known: known() }
+    }
 }
 
 impl ModelKind {
@@ -117,17 +124,20 @@ impl ModelKind {
 
     /// The kind of data that it learns from.
     pub fn task(self) -> TaskKind {
-        match self {
-            ModelKind::Gpt(_) | ModelKind::CharLstm(_) | ModelKind::WordLstm(_) => TaskKind::Text,
-            ModelKind::UNet { .. } => TaskKind::Segmentation,
-            ModelKind::Ncf => TaskKind::Ratings,
-            _ => TaskKind::Images,
-        }
+        self.row().task
     }
 
-    /// Whether gradients become final layer by layer, while back-propagation still runs.
-    pub fn finishes_by_layer(self) -> bool {
-        self.task().is_of_images() || matches!(self, ModelKind::Gpt(_))
+    /// The settings that suit it: their names and texts.
+    pub(crate) fn defaults(self) -> &'static [(&'static str, &'static str)] {
+        self.row().defaults
+    }
+
+    fn row(self) -> &'static Row {
+        let text = self.to_string();
+        let name = text.split(':').next().unwrap_or_default();
+        let family = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        let find = |id: &str| ROWS.iter().find(|row| row.id == id);
+        find(name).or_else(|| find(family)).expect("every model has a row")
     }
 
     /// The loss that a model of images minimises.
@@ -140,7 +150,8 @@ impl ModelKind {
 
     /// The error for data of kind `task`.
     pub fn not_for(self, task: TaskKind) -> ModelError {
-        ModelError::Task { model: self.to_string(), learns: self.task(), task }
+        let (model, learns) = (self.to_string(), self.task());
+        ModelError::Task { model, learns, task, instead: models_for(task) }
     }
 
     /// Declares the model's parameters and layers.
@@ -240,7 +251,7 @@ impl FromStr for ModelKind {
             let name = name.to_owned();
             match allowed_sizes(&name) {
                 Some(allowed) => UnknownModel::OutOfRange { name, allowed },
-                None => UnknownModel::Name(name),
+                None => UnknownModel::unknown(&name),
             }
         })
     }

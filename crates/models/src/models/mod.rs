@@ -36,6 +36,7 @@ mod pass;
 mod pointwise;
 mod resnet;
 mod resnet9;
+mod rows;
 mod score;
 mod statistics;
 #[cfg(test)]
@@ -57,5 +58,6 @@ pub use mlp::Hidden;
 pub use model::Model;
 pub(crate) use ncf::cross_entropy;
 pub use ncf::{Pairs, Recommender};
+pub(crate) use rows::{known, names};
 pub use score::Score;
 pub use statistics::Statistics;

@@ -1,12 +1,8 @@
 //! The settings of a task.
 
-use crate::models::ModelKind;
-
 /// The settings of a run that its task depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct TaskConfig {
-    /// The model to train.
-    pub model: ModelKind,
     /// Number of workers, at least 1.
     pub workers: usize,
     /// Examples per worker and step; for text, windows of a transformer, or streams that an LSTM

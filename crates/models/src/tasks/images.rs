@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use gradwire::{State, StateError};
+use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::GradientSink;
 
 use super::replica::part_of;
@@ -11,13 +11,16 @@ use super::sampler::Sampler;
 use super::{BatchBytes, Metric, Replica, Task, TaskConfig};
 use crate::Split;
 use crate::data::{ImageSet, Images, augment, can_move, normalise, shift};
-use crate::models::{Architecture, ImageShape, Model, ModelError, Score, Statistics};
+use crate::models::{Architecture, ImageShape, Model, ModelError, ModelKind, Score, Statistics};
 
 /// Images evaluated at a time.
 const TEST_BATCH: usize = 100;
 
 /// The task of classifying images.
-pub(super) struct Classification<'a>(pub(super) &'a ImageSet);
+pub(super) struct Classification<'a> {
+    pub(super) model: ModelKind,
+    pub(super) images: &'a ImageSet,
+}
 
 impl<'a> Task<'a> for Classification<'a> {
     fn metric(&self) -> Metric {
@@ -25,12 +28,12 @@ impl<'a> Task<'a> for Classification<'a> {
     }
 
     fn examples(&self) -> usize {
-        self.0.train.len()
+        self.images.train.len()
     }
 
     fn check(&self, config: &TaskConfig) -> Result<(), String> {
-        check_sizes(self.0)?;
-        check_augmentation(&self.0.train, config)
+        check_sizes(self.images)?;
+        check_augmentation(&self.images.train, config)
     }
 
     fn shards(
@@ -39,7 +42,7 @@ impl<'a> Task<'a> for Classification<'a> {
         workers: usize,
         seed: u64,
     ) -> Result<Option<Vec<Vec<u32>>>, String> {
-        split.shards(&self.0.train.labels, workers, seed)
+        split.shards(&self.images.train.labels, workers, seed)
     }
 
     fn replica(
@@ -48,7 +51,7 @@ impl<'a> Task<'a> for Classification<'a> {
         rank: usize,
         shard: Option<Vec<u32>>,
     ) -> Result<Box<dyn Replica + 'a>, ModelError> {
-        Ok(Box::new(ImageReplica::new(self.0, config, rank, shard)?))
+        Ok(Box::new(ImageReplica::new(self.model, self.images, config, rank, shard)?))
     }
 }
 
@@ -86,13 +89,14 @@ pub(super) struct ImageReplica<'a> {
 
 impl<'a> ImageReplica<'a> {
     pub(super) fn new(
+        model: ModelKind,
         data: &'a ImageSet,
         config: &TaskConfig,
         rank: usize,
         shard: Option<Vec<u32>>,
     ) -> Result<Self, ModelError> {
         let &Images { channels, height, width, classes, .. } = &data.train;
-        let model = Model::new(config.model, ImageShape { channels, height, width, classes })?;
+        let model = Model::new(model, ImageShape { channels, height, width, classes })?;
         let sampler = Sampler::new(config, rank, shard, data.train.len());
         let (images, labels) = (Vec::new(), Vec::new());
         Ok(Self { model, rank, data, augment: config.augment, sampler, images, labels })
@@ -113,8 +117,16 @@ impl<'a> ImageReplica<'a> {
 }
 
 impl Replica for ImageReplica<'_> {
-    fn model(&self) -> &dyn Architecture {
-        &self.model
+    fn tensors(&self) -> &[Tensor] {
+        self.model.tensors()
+    }
+
+    fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
+        self.model.initial_parameters(seed)
+    }
+
+    fn gradient_order(&self) -> Vec<Vec<usize>> {
+        self.model.gradient_order()
     }
 
     fn batch_bytes(&self) -> BatchBytes {
@@ -156,6 +168,10 @@ impl Replica for ImageReplica<'_> {
         let images = &self.images[examples.start * size..examples.end * size];
         let labels = &self.labels[examples.start * each..examples.end * each];
         self.model.add_gradients(parameters, images, labels, gradients, sink)
+    }
+
+    fn has_full_gradient(&self) -> bool {
+        true
     }
 
     fn add_full_gradient(

@@ -15,33 +15,35 @@ mod text_batches;
 mod windows;
 
 use crate::data::{Content, Dataset};
+use crate::models::ModelKind;
 
 pub use config::TaskConfig;
 pub use metric::Metric;
+pub use order::Visit;
 pub use replica::{BatchBytes, Replica};
+pub use sampler::Sampler;
 pub use task::Task;
 
-/// The task of a data set.
-pub fn task_of(data: &Dataset) -> Box<dyn Task<'_> + '_> {
-    match &data.content {
-        Content::Images(images) if images.train.is_masked() => {
-            Box::new(segmentation::Segmentation(images))
-        }
-        Content::Images(images) => Box::new(images::Classification(images)),
-        Content::Text(text) => Box::new(text::Language { name: &data.name, text }),
-        Content::Ratings(ratings) => Box::new(ratings::Recommendation(ratings)),
-    }
-}
-
-/// Refuses a model for other data, and settings that the [task](Task::check) refuses.
+/// The task of one of gradwire's own models on a data set.
 ///
 /// # Errors
-/// The reason and the remedy.
-pub fn check(data: &Dataset, config: &TaskConfig) -> Result<(), String> {
+/// If the model is for other data.
+pub(crate) fn task_of(model: ModelKind, data: &Dataset) -> Result<Box<dyn Task<'_> + '_>, String> {
     let kind = data.task();
-    if config.model.task() != kind {
-        let (name, error) = (&data.name, config.model.not_for(kind));
-        return Err(format!("data set '{name}' has {kind}, but {error}"));
+    let refused = || {
+        let (name, error) = (&data.name, model.not_for(kind));
+        format!("data set '{name}' has {kind}, but {error}")
+    };
+    if model.task() != kind {
+        return Err(refused());
     }
-    task_of(data).check(config)
+    Ok(match &data.content {
+        Content::Images(images) if images.train.is_masked() => {
+            Box::new(segmentation::Segmentation { model, images })
+        }
+        Content::Images(images) => Box::new(images::Classification { model, images }),
+        Content::Text(text) => Box::new(text::Language { model, name: &data.name, text }),
+        Content::Ratings(ratings) => Box::new(ratings::Recommendation { model, ratings }),
+        Content::Other(_) => return Err(refused()),
+    })
 }

@@ -16,11 +16,11 @@ const AUGMENTATION: u32 = 0x6372_6f70;
 
 /// One visit to a training example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Visit {
+pub struct Visit {
     /// The index of the pass over the training set.
-    pub(super) epoch: u64,
+    pub epoch: u64,
     /// The index of the example.
-    pub(super) example: u32,
+    pub example: u32,
 }
 
 impl Visit {

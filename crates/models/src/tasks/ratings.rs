@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use gradwire::Rng;
+use gradwire::{Rng, Tensor};
 use gradwire_exchange::GradientSink;
 
 use super::replica::part_of;
@@ -12,7 +12,7 @@ use super::task::refuse_augmentation;
 use super::{BatchBytes, Metric, Replica, Task, TaskConfig};
 use crate::data::Ratings;
 use crate::models::{
-    Architecture, ModelError, Pairs, Recommender, Score, Statistics, cross_entropy,
+    Architecture, ModelError, ModelKind, Pairs, Recommender, Score, Statistics, cross_entropy,
 };
 
 /// Negative samples per rating: pairs with items not taken (He et al., "Neural collaborative
@@ -28,7 +28,10 @@ const TEST_BATCH: usize = 100;
 const RECOMMENDED: usize = 10;
 
 /// The task of predicting which items a user takes.
-pub(super) struct Recommendation<'a>(pub(super) &'a Ratings);
+pub(super) struct Recommendation<'a> {
+    pub(super) model: ModelKind,
+    pub(super) ratings: &'a Ratings,
+}
 
 impl<'a> Task<'a> for Recommendation<'a> {
     fn metric(&self) -> Metric {
@@ -36,7 +39,7 @@ impl<'a> Task<'a> for Recommendation<'a> {
     }
 
     fn examples(&self) -> usize {
-        self.0.train.len()
+        self.ratings.train.len()
     }
 
     fn check(&self, config: &TaskConfig) -> Result<(), String> {
@@ -52,7 +55,7 @@ impl<'a> Task<'a> for Recommendation<'a> {
         rank: usize,
         shard: Option<Vec<u32>>,
     ) -> Result<Box<dyn Replica + 'a>, ModelError> {
-        Ok(Box::new(RatingReplica::new(self.0, config, rank, shard)?))
+        Ok(Box::new(RatingReplica::new(self.model, self.ratings, config, rank, shard)?))
     }
 }
 
@@ -69,12 +72,13 @@ pub(super) struct RatingReplica<'a> {
 
 impl<'a> RatingReplica<'a> {
     pub(super) fn new(
+        model: ModelKind,
         data: &'a Ratings,
         config: &TaskConfig,
         rank: usize,
         shard: Option<Vec<u32>>,
     ) -> Result<Self, ModelError> {
-        let model = Recommender::new(config.model, data.users, data.items)?;
+        let model = Recommender::new(model, data.users, data.items)?;
         let sampler = Sampler::new(config, rank, shard, data.train.len());
         let (users, items, taken) = Default::default();
         Ok(Self { model, data, sampler, users, items, taken })
@@ -82,8 +86,12 @@ impl<'a> RatingReplica<'a> {
 }
 
 impl Replica for RatingReplica<'_> {
-    fn model(&self) -> &dyn Architecture {
-        &self.model
+    fn tensors(&self) -> &[Tensor] {
+        self.model.tensors()
+    }
+
+    fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
+        self.model.initial_parameters(seed)
     }
 
     fn batch_bytes(&self) -> BatchBytes {

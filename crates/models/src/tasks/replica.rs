@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::GradientSink;
 
-use crate::models::{Architecture, Score, Statistics};
+use crate::models::{Score, Statistics};
 
 /// The least memory of a worker's batch, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct BatchBytes {
 impl BatchBytes {
     /// The memory of this number of examples, with these bytes each and these values for the
     /// backward pass.
-    pub(super) fn new(examples: usize, bytes: usize, values: usize) -> Self {
+    pub fn new(examples: usize, bytes: usize, values: usize) -> Self {
         let times = |size: usize| (examples as u64).saturating_mul(size as u64);
         Self { loaded: times(bytes), activations: times(values).saturating_mul(4) }
     }
@@ -29,18 +29,11 @@ impl BatchBytes {
 /// One worker's copy of the model, and the batches it learns from. Parameters and gradients stay
 /// outside: one vector for each tensor, in the order of [`tensors`](Self::tensors).
 pub trait Replica: Send + Sync {
-    /// The model.
-    fn model(&self) -> &dyn Architecture;
-
-    /// The names and shapes of the model's parameters.
-    fn tensors(&self) -> &[Tensor] {
-        self.model().tensors()
-    }
+    /// The names and shapes of the model's parameters, the same on all workers.
+    fn tensors(&self) -> &[Tensor];
 
     /// The initial parameters of a run, a pure function of the seed.
-    fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
-        self.model().initial_parameters(seed)
-    }
+    fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>>;
 
     /// The least memory of a batch; 0 if unknown.
     fn batch_bytes(&self) -> BatchBytes {
@@ -58,7 +51,8 @@ pub trait Replica: Send + Sync {
     /// Adds the mean gradient of these parts of the batch loaded for `step`, as if there were no
     /// others, and returns their mean loss. An LSTM adds the gradient of the sum over its unrolled
     /// steps of the mean over streams. A model whose gradients become final layer by layer passes
-    /// each to `sink` as soon as it is final; others do not use `sink`.
+    /// each to `sink` as soon as it is final; others, which have one group of tensors in their
+    /// [order](Self::gradient_order), do not use `sink`.
     fn add_gradients(
         &mut self,
         step: u64,
@@ -70,7 +64,13 @@ pub trait Replica: Send + Sync {
 
     /// Groups of tensors whose gradients become final together, in the order of back-propagation.
     fn gradient_order(&self) -> Vec<Vec<usize>> {
-        self.model().gradient_order()
+        vec![(0..self.tensors().len()).collect()]
+    }
+
+    /// Whether [`add_full_gradient`](Self::add_full_gradient) is implemented, which variance
+    /// reduction needs.
+    fn has_full_gradient(&self) -> bool {
+        false
     }
 
     /// Adds this worker's part of the gradient of the mean loss over the whole training set,
@@ -79,7 +79,7 @@ pub trait Replica: Send + Sync {
     /// example would depend on the others in its batch.
     ///
     /// # Panics
-    /// If the task does not learn from [images](crate::TaskKind::is_of_images).
+    /// If the replica [has none](Self::has_full_gradient).
     fn add_full_gradient(
         &mut self,
         parameters: &[Vec<f32>],

@@ -3,9 +3,10 @@
 use super::TaskConfig;
 use super::order::{Order, Visit};
 
-/// A worker's part of every step.
+/// The examples of a worker at each step. Unless it has a shard of its own, the workers share one
+/// sequence, which is the same for all compressors.
 #[derive(Debug)]
-pub(super) struct Sampler {
+pub struct Sampler {
     rank: usize,
     workers: usize,
     /// Examples per worker and step.
@@ -18,13 +19,9 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// The part of worker `rank` in a training set of `examples` examples.
-    pub(super) fn new(
-        config: &TaskConfig,
-        rank: usize,
-        shard: Option<Vec<u32>>,
-        examples: usize,
-    ) -> Self {
+    /// The part of worker `rank` in a training set of `examples` examples, at least one. If the
+    /// training set is split, `shard` has the worker's own examples.
+    pub fn new(config: &TaskConfig, rank: usize, shard: Option<Vec<u32>>, examples: usize) -> Self {
         let &TaskConfig { workers, batch, seed, .. } = config;
         let order = match &shard {
             Some(shard) => Order::own(seed, rank, shard.clone()),
@@ -33,8 +30,9 @@ impl Sampler {
         Self { rank, workers, batch, seed, shard, examples, order }
     }
 
-    /// The worker's batch of a step.
-    pub(super) fn visits(&mut self, step: u64) -> impl Iterator<Item = Visit> {
+    /// The worker's batch of a step. A step in another epoch than the last one costs a permutation
+    /// of the examples.
+    pub fn visits(&mut self, step: u64) -> impl Iterator<Item = Visit> {
         let before = match self.shard {
             Some(_) => step,
             None => step * self.workers as u64 + self.rank as u64,
@@ -64,8 +62,7 @@ mod tests {
 
     #[test]
     fn examples_of_shards_of_any_size_weigh_the_same() {
-        let model = "mlp".parse().unwrap();
-        let config = TaskConfig { model, workers: 2, batch: 1, augment: false, seed: 0 };
+        let config = TaskConfig { workers: 2, batch: 1, augment: false, seed: 0 };
         let split: Split = "shards:sizes=3+1".parse().unwrap();
         for shards in [split.shards(&[0; 4], 2, 0).unwrap(), None] {
             let shard = |rank: usize| shards.as_ref().map(|shards| shards[rank].clone());

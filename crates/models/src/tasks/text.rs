@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use gradwire::{State, StateError};
+use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::GradientSink;
 
 use super::task::refuse_augmentation;
@@ -18,6 +18,7 @@ use crate::models::{
 
 /// The task of predicting the next token of a text.
 pub(super) struct Language<'a> {
+    pub(super) model: ModelKind,
     /// The data set's name.
     pub(super) name: &'a str,
     pub(super) text: &'a Text,
@@ -40,7 +41,7 @@ impl<'a> Task<'a> for Language<'a> {
         if self.text.test.len() < 2 {
             return Err(format!("the test text needs at least two {}", self.text.unit));
         }
-        match config.model {
+        match self.model {
             ModelKind::Gpt(gpt) => windows::check(self.name, self.text, config, gpt),
             model => text_batches::check(self.name, self.text, config, unroll(model)),
         }
@@ -48,7 +49,7 @@ impl<'a> Task<'a> for Language<'a> {
 
     fn steps_per_epoch(&self, config: &TaskConfig) -> f64 {
         let &TaskConfig { workers, batch, .. } = config;
-        match config.model {
+        match self.model {
             ModelKind::Gpt(gpt) => self.examples() as f64 / (workers * batch * gpt.context) as f64,
             model => {
                 let steps =
@@ -86,11 +87,11 @@ impl<'a> Task<'a> for Language<'a> {
         rank: usize,
         shard: Option<Vec<u32>>,
     ) -> Result<Box<dyn Replica + 'a>, ModelError> {
-        Ok(match config.model {
+        Ok(match self.model {
             ModelKind::Gpt(gpt) => {
                 Box::new(WindowReplica::new(self.text, config, gpt, rank, shard)?)
             }
-            _ => Box::new(TextReplica::new(self.text, config, rank)?),
+            _ => Box::new(TextReplica::new(self.model, self.text, config, rank)?),
         })
     }
 }
@@ -119,13 +120,14 @@ pub(super) struct TextReplica<'a> {
 
 impl<'a> TextReplica<'a> {
     pub(super) fn new(
+        kind: ModelKind,
         text: &'a Text,
         config: &TaskConfig,
         rank: usize,
     ) -> Result<Self, ModelError> {
         let &TaskConfig { workers, batch, seed, .. } = config;
-        let model = LanguageModel::new(config.model, text.vocabulary.len())?;
-        let unroll = unroll(config.model);
+        let model = LanguageModel::new(kind, text.vocabulary.len())?;
+        let unroll = unroll(kind);
         Ok(Self {
             hidden: model.blank(batch),
             model,
@@ -139,8 +141,12 @@ impl<'a> TextReplica<'a> {
 }
 
 impl Replica for TextReplica<'_> {
-    fn model(&self) -> &dyn Architecture {
-        &self.model
+    fn tensors(&self) -> &[Tensor] {
+        self.model.tensors()
+    }
+
+    fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
+        self.model.initial_parameters(seed)
     }
 
     fn batch_bytes(&self) -> BatchBytes {

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use gradwire::Rng;
+use gradwire::{Rng, Tensor};
 use gradwire_exchange::GradientSink;
 
 use super::replica::part_of;
@@ -82,8 +82,16 @@ impl<'a> WindowReplica<'a> {
 }
 
 impl Replica for WindowReplica<'_> {
-    fn model(&self) -> &dyn Architecture {
-        &self.model
+    fn tensors(&self) -> &[Tensor] {
+        self.model.tensors()
+    }
+
+    fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
+        self.model.initial_parameters(seed)
+    }
+
+    fn gradient_order(&self) -> Vec<Vec<usize>> {
+        self.model.gradient_order()
     }
 
     fn batch_bytes(&self) -> BatchBytes {
@@ -156,7 +164,6 @@ impl Replica for WindowReplica<'_> {
 mod tests {
     use super::*;
     use crate::data::Unit;
-    use crate::models::ModelKind;
 
     fn text() -> Text {
         let symbols = ('a'..='j').map(String::from).collect();
@@ -167,8 +174,7 @@ mod tests {
 
     fn replica(text: &Text, rank: usize, shard: Option<Vec<u32>>) -> WindowReplica<'_> {
         let gpt = GptConfig { layers: 1, heads: 1, width: 4, context: 4 };
-        let model = ModelKind::Gpt(gpt);
-        let config = TaskConfig { model, workers: 2, batch: 8, augment: false, seed: 3 };
+        let config = TaskConfig { workers: 2, batch: 8, augment: false, seed: 3 };
         WindowReplica::new(text, &config, gpt, rank, shard).unwrap()
     }
 

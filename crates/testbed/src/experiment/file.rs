@@ -207,7 +207,7 @@ mod tests {
             "ncf",
         ] {
             let cells = row(&page, |first| first.contains(&format!("`{model}`"))).unwrap();
-            let settings = Experiment::default().suiting(model.parse().unwrap()).settings;
+            let settings = Experiment::default().suiting(model.parse().unwrap()).unwrap().settings;
             let names =
                 ["learning_rate", "optimizer", "batch", "weight_decay", "clip", "evaluate_at_most"];
             for (name, cell) in names.into_iter().zip(&cells[1..]) {

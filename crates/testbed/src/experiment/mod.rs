@@ -111,6 +111,11 @@ impl Experiment {
         Ok(())
     }
 
+    /// As [`suiting`](Self::suiting), for a model of gradwire's own, which must be valid.
+    pub(crate) fn suiting_own(self, model: &str) -> Self {
+        self.suiting(known(model)).unwrap_or_else(|error| panic!("'{model}': {error}"))
+    }
+
     /// Adds the seeds of these runs to its own, in order.
     pub fn add_seeds(&mut self, runs: &[RunRecord]) {
         self.seeds.extend(runs.iter().map(|run| run.seed));

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use gradwire::registry::crate_of;
 use gradwire_models::data::{self, DataError, Dataset};
-use gradwire_models::tasks::{TaskConfig, task_of};
+use gradwire_models::tasks::TaskConfig;
 use gradwire_train::CompressionSchedule;
 use gradwire_train::RunConfig;
 use gradwire_train::settings::TrainingSettings;
@@ -17,7 +18,12 @@ impl Experiment {
     /// or a known name without such a folder, is a path. `./mnist` is always a path.
     pub fn load_data(&self) -> Result<Arc<Dataset>, TestbedError> {
         let path = Path::new(&self.data);
-        let known = data::catalogue().iter().any(|known| known.name == self.data);
+        let catalogue = data::catalogue();
+        let known = catalogue.iter().any(|known| known.name == self.data);
+        let is_of = |krate| catalogue.iter().any(|known| crate_of(known.name) == Some(krate));
+        if !path.exists() && crate_of(&self.data).is_some_and(is_of) {
+            return Ok(Arc::new(data::find(&self.data, None)?));
+        }
         let folder = path.exists() || path.components().count() != 1;
         let data = match known || !folder {
             true => data::find(&self.data, None),
@@ -35,9 +41,11 @@ impl Experiment {
         match self.epochs {
             None => self.steps,
             Some(epochs) => {
-                let &TrainingSettings { model, workers, batch, .. } = &self.settings;
-                let task = TaskConfig { model, workers, batch, augment: false, seed: 0 };
-                let an_epoch = task_of(data).steps_per_epoch(&task);
+                let &TrainingSettings { workers, batch, .. } = &self.settings;
+                let config = TaskConfig { workers, batch, augment: false, seed: 0 };
+                // A model that cannot learn from the data is refused when the run is checked.
+                let task = self.model.task(data);
+                let an_epoch = task.map_or(1.0, |task| task.steps_per_epoch(&config));
                 ((epochs * an_epoch).ceil() as u64).max(1)
             }
         }

@@ -270,7 +270,7 @@ pub(super) fn all_gathered(
     [model, data]: [&str; 2],
     [optimizer, learning_rate]: [&str; 2],
 ) -> Experiment {
-    Experiment::default().suiting(known(model)).with(|e| {
+    Experiment::default().suiting_own(model).with(|e| {
         e.data = data.to_owned();
         e.exchange = known("all-gather");
         e.optimizer = known(optimizer);

@@ -1,30 +1,36 @@
 //! Small generated data sets, one for each kind of task and size of images.
 
 use gradwire::Rng;
-use gradwire_models::TaskKind;
 use gradwire_models::data::{Content, Dataset, ImageSet, Images, Ratings, Text, Unit};
 use gradwire_models::models::ModelKind;
-use gradwire_models::tasks::{self, TaskConfig};
+use gradwire_models::tasks::TaskConfig;
+use gradwire_models::{ModelSpec, TaskKind};
 
-/// Data that a model can learn from.
-pub(super) fn data_for(config: &TaskConfig) -> Option<Dataset> {
-    let content = match config.model.task() {
+/// Data that a model can learn from; `None` for a model of another crate that learns from none of
+/// gradwire's kinds of data.
+pub(super) fn data_for(model: &ModelSpec, config: &TaskConfig) -> Option<Dataset> {
+    let content = match model.learns() {
         TaskKind::Text => vec![Content::Text(text())],
         TaskKind::Ratings => vec![Content::Ratings(ratings())],
         TaskKind::Segmentation => vec![images([1, 32, 32], true)],
-        TaskKind::Images => sizes(config.model).map(|shape| images(shape, false)).collect(),
+        TaskKind::Images => sizes(model).map(|shape| images(shape, false)).collect(),
+        TaskKind::Other => {
+            let images = [[1, 28, 28], [3, 32, 32]].map(|shape| images(shape, false));
+            images.into_iter().chain([Content::Text(text()), Content::Ratings(ratings())]).collect()
+        }
     };
     let named = |content| Dataset { name: "marks".to_owned(), checksum: String::new(), content };
     let fits = |data: &Dataset| {
-        tasks::check(data, config).is_ok() && tasks::task_of(data).replica(config, 0, None).is_ok()
+        let task = model.task(data);
+        task.is_ok_and(|task| task.check(config).is_ok() && task.replica(config, 0, None).is_ok())
     };
     content.into_iter().map(named).find(fits)
 }
 
 /// Sizes of images; a model takes the first that is large enough: MNIST's for LeNet-5 and networks
 /// without convolutions, then CIFAR's and ImageNet's.
-fn sizes(model: ModelKind) -> impl Iterator<Item = [usize; 3]> {
-    let grey = matches!(model, ModelKind::Mlp { .. } | ModelKind::LeNet5 { .. });
+fn sizes(model: &ModelSpec) -> impl Iterator<Item = [usize; 3]> {
+    let grey = matches!(model.own(), Some(ModelKind::Mlp { .. } | ModelKind::LeNet5 { .. }));
     let first = if grey { [1, 28, 28] } else { [3, 32, 32] };
     [first, [3, 64, 64], [3, 224, 224]].into_iter()
 }

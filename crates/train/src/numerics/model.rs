@@ -1,6 +1,6 @@
 //! The mark of a model and its operations.
 
-use gradwire_models::tasks::{Replica, TaskConfig, task_of};
+use gradwire_models::tasks::{Replica, TaskConfig};
 
 use super::cache::cached;
 use super::data::data_for;
@@ -13,12 +13,12 @@ const BATCH: usize = 4;
 const RATE: f32 = 0.01;
 
 pub(super) fn mark(settings: &TrainingSettings) -> Option<String> {
-    let &TrainingSettings { model, batch, augment, .. } = settings;
-    let (batch, augment) = (batch.min(BATCH), augment.unwrap_or(false));
-    let config = TaskConfig { model, workers: 1, batch, augment, seed: 0 };
+    let TrainingSettings { model, batch, augment, .. } = settings;
+    let (batch, augment) = ((*batch).min(BATCH), augment.unwrap_or(false));
+    let config = TaskConfig { workers: 1, batch, augment, seed: 0 };
     cached(format!("model {model} {batch} {augment}"), || {
-        let data = data_for(&config)?;
-        let mut replica = task_of(&data).replica(&config, 0, None).ok()?;
+        let data = data_for(model, &config)?;
+        let mut replica = model.task(&data).ok()?.replica(&config, 0, None).ok()?;
         Some(of(&mut *replica))
     })
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use gradwire::Tensor;
 use gradwire_exchange::{GradientSink, Optimizer};
-use gradwire_models::models::{Architecture, Score, Statistics};
-use gradwire_models::tasks::{Replica, TaskConfig, task_of};
+use gradwire_models::ModelSpec;
+use gradwire_models::models::{Score, Statistics};
+use gradwire_models::tasks::{Replica, TaskConfig};
 
 use super::*;
 
@@ -83,8 +84,12 @@ fn every_model_and_every_compressor_has_a_mark_of_its_own() {
 struct Reordered<'a>(Box<dyn Replica + 'a>, bool);
 
 impl Replica for Reordered<'_> {
-    fn model(&self) -> &dyn Architecture {
-        self.0.model()
+    fn tensors(&self) -> &[Tensor] {
+        self.0.tensors()
+    }
+
+    fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
+        self.0.initial_parameters(seed)
     }
 
     fn load_batch(&mut self, step: u64) {
@@ -140,14 +145,14 @@ impl Replica for Reordered<'_> {
 
 #[test]
 fn another_order_of_sums_changes_the_mark_of_a_model() {
-    let model = "lenet5".parse().unwrap();
-    let config = TaskConfig { model, workers: 1, batch: 4, augment: false, seed: 0 };
-    let data = data::data_for(&config).unwrap();
+    let model: ModelSpec = "lenet5".parse().unwrap();
+    let config = TaskConfig { workers: 1, batch: 4, augment: false, seed: 0 };
+    let data = data::data_for(&model, &config).unwrap();
     let mark = |reordered| {
-        let replica = task_of(&data).replica(&config, 0, None).unwrap();
+        let replica = model.task(&data).unwrap().replica(&config, 0, None).unwrap();
         model::of(&mut Reordered(replica, reordered))
     };
-    assert_eq!(mark(false), model::mark(&settings(|s| s.model = model)).unwrap());
+    assert_eq!(mark(false), model::mark(&settings(|s| s.model = model.clone())).unwrap());
     assert_ne!(mark(false), mark(true));
 }
 

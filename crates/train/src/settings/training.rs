@@ -1,10 +1,9 @@
 //! The declaration of the settings, and the checks of their values.
 
 use gradwire_exchange::{Exchange, Policy, Rule};
-use gradwire_models::Split;
-use gradwire_models::models::ModelKind;
 use gradwire_models::optim::OptimizerKind;
 use gradwire_models::schedule::LearningRate;
+use gradwire_models::{ModelSpec, Split};
 
 use super::payload::Payload;
 use super::straggler::Straggler;
@@ -38,7 +37,10 @@ impl Setting {
     /// Its description in a sentence or two, with its default.
     pub fn help(&self) -> String {
         let lines: Vec<&str> = self.help.iter().map(|line| line.trim()).collect();
-        lines.join(" ").replace("[`Exchange::KNOWN`]", Exchange::KNOWN)
+        lines
+            .join(" ")
+            .replace("[`Exchange::KNOWN`]", Exchange::KNOWN)
+            .replace("[`ModelSpec::known`]", &ModelSpec::known())
     }
 
     /// Its name in messages and checkpoints: `raw below`.
@@ -131,13 +133,8 @@ macro_rules! settings {
 }
 
 settings! {
-    /// The model: mlp (mlp:392-50,tanh with these hidden layers), lenet5, lenet5:relu, cifar-cnn,
-    /// resnet20 (or any 6n+2), resnet9, densenet40, vgg16 for images; alexnet, resnet18, resnet50,
-    /// vgg19 for images of ImageNet's size; unet (unet:N with N channels in its narrowest layer)
-    /// for images with masks; gpt (gpt:layers=4,heads=4,width=128,context=64), charlstm
-    /// (charlstm:hidden=200,unroll=35,dropout=0.5,embedding=on), wordlstm for text; ncf for ratings
-    /// [default: lenet5]
-    model: ModelKind = known("lenet5"), "model" "MODEL";
+    /// The model: [`ModelSpec::known`] [default: lenet5]
+    model: ModelSpec = known("lenet5"), "model" "MODEL";
 
     /// Number of workers [default: 4; under mpirun, the processes that are not servers]
     workers: usize = 4, "workers" "N";
@@ -264,6 +261,7 @@ impl TrainingSettings {
     /// # Errors
     /// The setting, its range, and the value.
     pub fn check(&self) -> Result<(), String> {
+        self.model.check().map_err(|error| error.to_string())?;
         let check = |holds: bool, message: String| if holds { Ok(()) } else { Err(message) };
         // The key and the flag, for who wrote either.
         let named = |name: &str| {

@@ -4,10 +4,9 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use gradwire_exchange::{Exchange, Rule};
-use gradwire_models::Split;
-use gradwire_models::models::ModelKind;
 use gradwire_models::optim::OptimizerKind;
 use gradwire_models::schedule::LearningRate;
+use gradwire_models::{ModelSpec, Split};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -107,7 +106,7 @@ macro_rules! values {
     )+};
 }
 
-values!(read_text, write_text; ModelKind, Exchange, Payload, Split, OptimizerKind, LearningRate, Straggler, Rule);
+values!(read_text, write_text; ModelSpec, Exchange, Payload, Split, OptimizerKind, LearningRate, Straggler, Rule);
 values!(Deserialize::deserialize, Serialize::serialize; String { const SEPARATOR: &'static str = " "; });
 
 /// Numbers, with what to give as the text of a flag.

@@ -4,6 +4,7 @@ mod digests;
 mod exchanges;
 mod learning;
 mod observation;
+mod others;
 mod overlap;
 mod processes;
 mod ratings;

@@ -97,7 +97,7 @@ fn what_does_not_go_with_overlap_is_refused_with_the_remedy() {
     for (config, part) in [
         (
             text.with(|c| {
-                c.overlap = true;
+                (c.overlap, c.clip) = (true, None);
                 c.exchange = "all-gather".parse().unwrap();
             }),
             "images",

@@ -28,7 +28,10 @@ fn config(compressor: &str, exchange: &str) -> RunConfig {
 }
 
 /// What `run` returns on each of `size` ranks, which are threads.
-fn connected<R: Send>(size: usize, run: impl Fn(Box<dyn Transport>) -> R + Sync) -> Vec<R> {
+pub(super) fn connected<R: Send>(
+    size: usize,
+    run: impl Fn(Box<dyn Transport>) -> R + Sync,
+) -> Vec<R> {
     std::thread::scope(|scope| {
         let transports = in_process::connect(size, in_process::Options::default()).into_iter();
         let run = &run;

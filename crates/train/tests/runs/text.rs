@@ -1,8 +1,9 @@
 //! Whole runs of language models on small texts.
 
 use super::*;
+use gradwire_models::ModelSpec;
 use gradwire_models::data::{Text, Unit, embedded_sized};
-use gradwire_models::tasks::{TaskConfig, task_of};
+use gradwire_models::tasks::TaskConfig;
 
 /// A text in which each symbol follows from the one before, mostly.
 fn chain(tokens: usize, seed: u64) -> Vec<u32> {
@@ -161,14 +162,14 @@ fn data_and_model_must_fit_each_other() {
 
 #[test]
 fn an_epoch_is_as_many_steps_as_streams_have_chunks() {
-    let of = |model: &str, batch| {
-        let model = model.parse().unwrap();
-        TaskConfig { model, workers: 2, batch, augment: false, seed: 0 }
+    let steps = |data: &Dataset, model: &str, batch| {
+        let config = TaskConfig { workers: 2, batch, augment: false, seed: 0 };
+        model.parse::<ModelSpec>().unwrap().task(data).unwrap().steps_per_epoch(&config)
     };
-    assert_eq!(task_of(&text(1000, 20)).steps_per_epoch(&of("charlstm", 3)), 4.0);
+    assert_eq!(steps(&text(1000, 20), "charlstm", 3), 4.0);
     // A window is as long as the context.
-    assert_eq!(task_of(&text(1000, 20)).steps_per_epoch(&of("gpt:context=25", 2)), 10.0);
-    assert_eq!(task_of(&embedded_sized(1, 40, 10)).steps_per_epoch(&of("mlp", 8)), 2.5);
+    assert_eq!(steps(&text(1000, 20), "gpt:context=25", 2), 10.0);
+    assert_eq!(steps(&embedded_sized(1, 40, 10), "mlp", 8), 2.5);
 }
 
 #[test]

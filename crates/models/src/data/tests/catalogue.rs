@@ -77,7 +77,7 @@ fn files_are_compared_with_their_checksums() {
     write(dir.path(), "zipped.gz", &gzip(b"abc"));
     write(dir.path(), "other", b"abd");
     write(dir.path(), "unsummed", b"abc");
-    let known = Known { name: "test", summary: "", files: FILES };
+    let known = Known { name: "test", summary: "", files: FILES, generate: None };
     let verdicts = known.verify(dir.path()).unwrap();
     assert_eq!(verdicts[0], ("plain", Verdict::Matches));
     assert_eq!(verdicts[1], ("zipped", Verdict::Matches));

@@ -80,7 +80,7 @@ fn hidden_files_are_no_images() {
 #[test]
 fn magnetic_tiles() {
     let Some(dir) = real_data("magnetic-tile") else { return };
-    let known = catalogue().iter().find(|known| known.name == "magnetic-tile").unwrap();
+    let known = catalogue().into_iter().find(|known| known.name == "magnetic-tile").unwrap();
     assert!(known.verify(&dir).unwrap().iter().all(|(_, verdict)| *verdict == Verdict::Matches));
     let data = load(&dir).unwrap();
     let set = image_set(&data);

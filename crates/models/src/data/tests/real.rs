@@ -14,7 +14,7 @@ fn per_class(labels: &[u16]) -> Vec<usize> {
 }
 
 fn all_match(name: &str, dir: &std::path::Path) {
-    let known = catalogue().iter().find(|known| known.name == name).unwrap();
+    let known = catalogue().into_iter().find(|known| known.name == name).unwrap();
     let verdicts = known.verify(dir).unwrap();
     assert!(verdicts.iter().all(|(_, verdict)| *verdict == Verdict::Matches), "{verdicts:?}");
 }

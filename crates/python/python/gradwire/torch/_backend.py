@@ -14,6 +14,7 @@ import torch.distributed as dist
 from .. import _core
 from ._call_sites import GroupDescription
 from ._compressed_group import Alive, CompressedGroup
+from ._crates import check_crates
 from ._deadlines import DEADLINE
 from ._group_options import GroupOptions
 from ._rendezvous import Rendezvous, named
@@ -99,8 +100,9 @@ def wrap(group: Optional[Any] = None, compressor: str = "eden", **options: Any) 
     if isinstance(inner, CompressedGroup) or (before is not None and not before.ended):
         raise _core.ConfigError(f"process group '{inner.group_name}' compresses already; use the group that wrap() has returned")
     checked = _options_of(compressor, options)
-    checked.check_alone()
     ranks = dist.get_process_group_ranks(inner)
+    check_crates(checked, ranks, "gradwire.torch.wrap")
+    checked.check_alone()
     rendezvous = Rendezvous(ranks, "gradwire.torch.wrap", float(checked.deadline))
     store = dist.PrefixStore(f"{rendezvous.prefix}/wrap", dist.distributed_c10d._get_default_store())
     _compare(store, inner.rank(), inner.size(), checked)

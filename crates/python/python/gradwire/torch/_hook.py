@@ -21,6 +21,7 @@ from . import _device
 from ._averaged import Averaged
 from ._buckets import Key, Part, ends_of, gradients_of, key_of
 from ._checks import check_gradients, check_optimizer, check_scaler
+from ._crates import check_crates
 from ._custom import Custom
 from ._handle import Handle
 from ._messages import shared
@@ -80,6 +81,7 @@ class Hook(Handle):
         custom = None if isinstance(compressor, str) else compressor
         if custom is not None:
             options = replace(options, compressor="none", exchange="all-gather")
+        check_crates(options, process_group, "gradwire.torch.register")
         named = trainable(module, ignored)
         check_gradients(module, ignored=ignored)
         if optimizer is not None:

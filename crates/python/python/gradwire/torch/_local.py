@@ -15,6 +15,7 @@ from . import _local_optimizer, _local_transport, _site
 from ._attaching import Attaching
 from ._channel import connect, release
 from ._copyable import broadcast
+from ._crates import check_crates
 from ._custom import Custom
 from ._custom_reducer import CustomReducer
 from ._deadlines import SURVIVOR_DEADLINES
@@ -204,6 +205,8 @@ class LocalSteps(Exchanging, Attaching, JoinInterface, OptimizerProxy):
             Custom.check(compressor, {name: value for name, value in arguments.items() if name != "optimizer"})
             self._custom, options = compressor, replace(options, compressor="none", exchange="all-gather")
         process_group = _site.group_of(process_group)
+        if lighthouse is None:
+            check_crates(options, process_group, "gradwire.torch.LocalSteps")
         check_model(model, optimizer, options, process_group)
         if scaler is not None:
             refuse_scaler()

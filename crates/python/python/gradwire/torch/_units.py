@@ -294,6 +294,12 @@ def shard_group(units: List[Unit]) -> Any:
     return first.param_group.mesh_info.shard_process_group
 
 
+def ranks(units: List[Unit]) -> List[int]:
+    """The ranks of the mesh of the units, in order."""
+    mesh: torch.Tensor = units[0].param_group.mesh_info.mesh.mesh
+    return sorted(mesh.flatten().tolist())
+
+
 def _ranks_of(unit: Unit) -> List[int]:
     """The ranks that share a unit's parameters."""
     ranks: List[int] = dist.get_process_group_ranks(unit.param_group.mesh_info.shard_process_group)

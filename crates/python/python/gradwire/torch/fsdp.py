@@ -18,6 +18,7 @@ from .._arrays import whole_number
 from .._specs import check_quantizer, sample_side
 from . import _units
 from ._checks import check_scaler
+from ._crates import check_crates
 from ._custom import Custom
 from ._device import Request
 from ._names import selected
@@ -143,6 +144,7 @@ def register(
             "on_nonfinite='skip' needs a mesh of one dimension and no replicas: ranks with other shards would not skip the "
             "step; leave it out"
         )
+    check_crates(options, _units.ranks(units), "gradwire.torch.fsdp.register", [parameters])
     # The parameters of units, some of which may be frozen.
     chosen = selected(model, dict(_units.whole(units)), options)
     # Refused before groups are created, so a refusal leaves nothing behind.

@@ -87,7 +87,7 @@ impl Benchmark {
     /// The survey states neither batches nor learning rates.
     pub(super) fn experiment(&self) -> Experiment {
         let [model, data] = self.trains;
-        Experiment::default().suiting(known(model)).with(|e| {
+        Experiment::default().suiting_own(model).with(|e| {
             e.data = data.to_owned();
             e.workers = 8;
             e.exchange = known("all-gather");

@@ -1,6 +1,6 @@
 //! The results that the SBC paper reports, and its experiments with the paper's hyperparameters.
 
-use gradwire_models::{Split, TaskKind};
+use gradwire_models::{ModelSpec, Split, TaskKind};
 use gradwire_train::{Payload, RunRecord};
 
 use crate::accounting;
@@ -104,7 +104,7 @@ impl Row {
             e.compressors = schedules(self.compressors());
             e.send = Payload::Updates;
             // A text is always divided into equal parts.
-            if e.model.task() != TaskKind::Text {
+            if e.model.learns() != TaskKind::Text {
                 e.split = Split::Shards { sizes: None };
             }
             e.workers = 4;
@@ -123,7 +123,7 @@ impl Row {
         let [optimizer, learning_rate] = self.optimizer;
         let augmented = match run.augment {
             Some(true) => "yes",
-            _ if known::<gradwire_models::models::ModelKind>(model).task() == TaskKind::Text => "–",
+            _ if known::<ModelSpec>(model).learns() == TaskKind::Text => "–",
             _ => "no",
         };
         let mut setup = Table::setup("paper");
@@ -161,7 +161,7 @@ mod tests {
             assert_eq!(experiment.compressors.len(), METHODS.len());
             assert!(row.trains[0].starts_with(name));
             // Perplexities are above 1, accuracies below.
-            assert_eq!(experiment.model.task() == TaskKind::Text, row.quality[0] > 1.0);
+            assert_eq!(experiment.model.learns() == TaskKind::Text, row.quality[0] > 1.0);
         }
     }
 }

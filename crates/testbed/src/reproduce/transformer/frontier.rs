@@ -36,7 +36,7 @@ pub(crate) const FRONTIER: Study = Study {
         "fraction",
     ],
     experiment: Some(|_| {
-        with_server().suiting(known("gpt")).with(|e| {
+        with_server().suiting_own("gpt").with(|e| {
             e.data = "tinyshakespeare".to_owned();
             e.workers = 2;
             e.steps = 2000;
