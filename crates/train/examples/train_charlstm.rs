@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err(format!("'{model}' is no LSTM; take charlstm or wordlstm").into());
     };
     let settings = TrainingSettings {
-        model: kind,
+        model: kind.into(),
         workers: 2,
         steps,
         batch: 5,
