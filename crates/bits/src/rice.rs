@@ -252,8 +252,8 @@ pub fn decode_part(
 }
 
 /// Reads positions into `positions`, and returns their number. `next` is the least one that can
-/// follow, and changes. Stops before a code that is long or invalid, or gives a position that is not
-/// below `universe`, and up to three codes earlier.
+/// follow, and changes. Stops before a code that is long or invalid, or gives a position that is
+/// not below `universe`, and up to three codes earlier.
 ///
 /// # Panics
 /// If the parameter is above [`MAX_PARAMETER`].

@@ -36,8 +36,8 @@ impl Form {
         })
     }
 
-    /// Prints a table of these rows or, as comma-separated values, the rows themselves, whose fields
-    /// are text or numbers.
+    /// Prints a table of these rows or, as comma-separated values, the rows themselves, whose
+    /// fields are text or numbers.
     pub(crate) fn print_rows<T: Serialize>(
         self,
         rows: &[T],

@@ -83,8 +83,8 @@ impl State {
         }
     }
 
-    /// The time that is left of all runs, as a part of a line; empty if there is no other run, or no
-    /// step to judge by.
+    /// The time that is left of all runs, as a part of a line; empty if there is no other run, or
+    /// no step to judge by.
     fn left_of_all(&self) -> String {
         let steps = self.left + self.later_runs * self.steps;
         match self.pace.estimate(self.pace.start.elapsed(), steps) {

@@ -1,8 +1,8 @@
 //! Suggestions for misspelt names.
 
 /// The known names nearest to a misspelt one, the likeliest first and at most three, as an
-/// insertion for an error message: ` (did you mean 'topk'?)`. Empty if none is near, or if the name is
-/// one of them.
+/// insertion for an error message: ` (did you mean 'topk'?)`. Empty if none is near, or if the name
+/// is one of them.
 pub fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     /// The least similarity, from 0 to 1, of names to suggest.
     const NEAR: f64 = 0.8;

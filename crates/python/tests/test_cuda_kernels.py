@@ -136,7 +136,7 @@ def test_every_kernel_compiles_for_gpus_without_inexact_instructions():
 
 
 def test_the_guide_lists_the_compressors_that_have_kernels():
-    guide = (Path(__file__).parents[3] / "docs/pytorch.md").read_text()
+    guide = (Path(__file__).parents[3] / "docs/pytorch-reference.md").read_text()
     listed = guide.split("by all-gather:\n\n")[1].split(".\n")[0]
     assert re.findall("`([^`]*)`", listed) == list(KERNELS)
 

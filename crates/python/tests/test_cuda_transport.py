@@ -455,6 +455,6 @@ def test_the_exchange_by_default_suits_the_lengths_of_forms():
 
 
 def test_the_guide_lists_the_compressors_whose_messages_may_stay_on_the_device():
-    guide = (Path(__file__).parents[3] / "docs/pytorch.md").read_text()
+    guide = (Path(__file__).parents[3] / "docs/pytorch-reference.md").read_text()
     listed = guide.split("messages of a fixed length there:\n")[1].split(". ")[0]
     assert re.findall("`([^`]*)`", listed) == FIXED

@@ -185,7 +185,7 @@ def test_what_fsdp_shards_is_averaged(kind, size):
         # With more than two ranks sums are rounded in another order.
         torch.testing.assert_close(run[0], plain[0], rtol=0, atol=0 if size == 2 and kind != "complex" else 1e-5)
     assert torch.equal(lossless[0], gathered[0]) and lossless[1] == gathered[1]
-    sent, raw = (run[2][1]["total_bytes_up"] for run in (lossless, gathered))
+    sent, raw = (run[2][1]["parameter_bytes_up"] for run in (lossless, gathered))
     assert sent < 0.97 * raw
     for mine, theirs in ((compressed, other[3]), (low, other[4])):
         assert torch.equal(mine[0], theirs[0]) and mine[1][-1] < mine[1][0] and mine[2][0] == 4

@@ -38,7 +38,7 @@ def test_the_page_of_process_groups_has_every_argument_with_its_default():
     ],
 )
 def test_the_guide_has_every_argument_with_its_default(callable_, first):
-    guide = (Path(__file__).parents[3] / "docs/pytorch.md").read_text()
+    guide = (Path(__file__).parents[3] / "docs/pytorch-reference.md").read_text()
     expected = defaults(callable_)
     if callable_ is not gradwire.torch.register:
         shared = guide.split("It also takes these keyword arguments of `register`:")[1].split("\n\n")[0]

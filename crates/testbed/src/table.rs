@@ -1,4 +1,5 @@
-//! Tables for terminals, for Markdown, for pages and as comma-separated values, from the same cells.
+//! Tables for terminals, for Markdown, for pages and as comma-separated values, from the same
+//! cells.
 
 mod terminal;
 

@@ -145,10 +145,10 @@ fn join<S: Simd, V: SimdInt<S, ByteVector = S::u8s>, const WIDTH: usize>(
 }
 
 kernel! {
-    /// Reads a bit for each element of `base` from the list of its class, in order. All lists are in
-    /// `lists`, the first bit of a word is the lowest: by class, `next` has the place of the next
-    /// bit, and then of the one behind the last. Bit i mod 64 of word i / 64 of `bits` becomes the
-    /// bit of element i.
+    /// Reads a bit for each element of `base` from the list of its class, in order. All lists are
+    /// in `lists`, the first bit of a word is the lowest: by class, `next` has the place of the
+    /// next bit, and then of the one behind the last. Bit i mod 64 of word i / 64 of `bits` becomes
+    /// the bit of element i.
     ///
     /// # Panics
     /// If `bits` is not one word for each 64 elements, or a list does not end two words before

@@ -19,11 +19,11 @@ use nodes::Nodes;
 
 /// Predict step times on a link, and recommend a compressor or none.
 ///
-/// Runs every compressor on recorded gradients and measures bytes, CPU time and the error that remains
-/// after error feedback. From these and --step-ms it computes the time of a step on each link. It
-/// assumes that gradients become ready in reverse order of their names. gradwire.torch.advise
-/// records the gradients and times of a PyTorch model automatically. With --nodes it simulates
-/// machines of several ranks instead.
+/// Runs every compressor on recorded gradients and measures bytes, CPU time and the error that
+/// remains after error feedback. From these and --step-ms it computes the time of a step on each
+/// link. It assumes that gradients become ready in reverse order of their names.
+/// gradwire.torch.advise records the gradients and times of a PyTorch model automatically. With
+/// --nodes it simulates machines of several ranks instead.
 #[derive(Debug, Args)]
 pub(crate) struct Advise {
     /// The gradients of a step, as .safetensors; give one file per step for several consecutive

@@ -21,11 +21,12 @@ use crate::{interrupt, output};
 /// Measure the speed of compressors on this machine.
 ///
 /// Measures compression and decompression beside the speed that memory allows, on one or several
-/// cores. The best of several repetitions counts; the spread is how much longer the median one took.
-/// Decompression includes adding to the result. GB/s are 10⁹ bytes of float32 input per second. The
-/// bound is the speed of only moving the bytes that a method must move: all bytes at copy
-/// bandwidth, or the bytes that are read at read bandwidth, whichever is slower. Both bandwidths
-/// are measured at the same time. Use a --release build; otherwise the figures mean nothing.
+/// cores. The best of several repetitions counts; the spread is how much longer the median one
+/// took. Decompression includes adding to the result. GB/s are 10⁹ bytes of float32 input per
+/// second. The bound is the speed of only moving the bytes that a method must move: all bytes at
+/// copy bandwidth, or the bytes that are read at read bandwidth, whichever is slower. Both
+/// bandwidths are measured at the same time. Use a --release build; otherwise the figures mean
+/// nothing.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
     /// A compressor; repeat it for several [default: all]

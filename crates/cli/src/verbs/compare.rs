@@ -21,11 +21,11 @@ use crate::{engine, output};
 
 /// Train one model with several compressors, and compare them.
 ///
-/// Compares quality, bytes and time. Without flags, trains LeNet-5 on generated digits with four workers, which takes three to four
-/// minutes on two cores. Times and bytes are compared with none, an uncompressed all-reduce as in
-/// DistributedDataParallel; each compressor has the exchange that gradwire.torch takes for it. With
-/// --exchange all have the same exchange, none included. Rules do not apply to none. Prints tables,
-/// and writes a report (one HTML file) and the runs to a folder.
+/// Compares quality, bytes and time. Without flags, trains LeNet-5 on generated digits with four
+/// workers, which takes three to four minutes on two cores. Times and bytes are compared with none,
+/// an uncompressed all-reduce as in DistributedDataParallel; each compressor has the exchange that
+/// gradwire.torch takes for it. With --exchange all have the same exchange, none included. Rules do
+/// not apply to none. Prints tables, and writes a report (one HTML file) and the runs to a folder.
 #[derive(Debug, Args)]
 pub(crate) struct Compare {
     #[command(flatten)]

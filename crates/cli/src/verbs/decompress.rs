@@ -17,9 +17,9 @@ use crate::{output, streams};
 
 /// Decompress a .gw file into a .npy or .safetensors file.
 ///
-/// Restores the element types of the messages, and the metadata of a .safetensors file. A .npy file holds
-/// one tensor and no metadata. NumPy has no bfloat16, so bfloat16 becomes float32 there, without
-/// loss.
+/// Restores the element types of the messages, and the metadata of a .safetensors file. A .npy file
+/// holds one tensor and no metadata. NumPy has no bfloat16, so bfloat16 becomes float32 there,
+/// without loss.
 #[derive(Debug, Args)]
 pub(crate) struct Decompress {
     /// The .gw file to read; - for standard input

@@ -12,10 +12,11 @@ use crate::overwriting::Force;
 
 /// Write the changes from one checkpoint to the next.
 ///
-/// Writes a .gwd file. A checkpoint is a .safetensors file, or a folder with such files and their index. `gradwire
-/// patch OLD D -o NEW` restores the new files byte for byte; files without weights, such as
-/// config.json, are not included. The same checkpoints give the same bytes. Weights are read in
-/// blocks: memory is about 100 MiB for each thread, whatever the size of the model.
+/// Writes a .gwd file. A checkpoint is a .safetensors file, or a folder with such files and their
+/// index. `gradwire patch OLD D -o NEW` restores the new files byte for byte; files without
+/// weights, such as config.json, are not included. The same checkpoints give the same bytes.
+/// Weights are read in blocks: memory is about 100 MiB for each thread, whatever the size of the
+/// model.
 #[derive(Debug, Args)]
 pub(crate) struct Delta {
     /// The old checkpoint, which those who apply the delta have

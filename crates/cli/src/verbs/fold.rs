@@ -12,8 +12,8 @@ use crate::overwriting::Force;
 
 /// Join deltas that follow each other into one.
 ///
-/// The delta is shorter than all of them together. Needs the checkpoint that the first delta changes, and disk space for another one beside the
-/// output, for a moment.
+/// The delta is shorter than all of them together. Needs the checkpoint that the first delta
+/// changes, and disk space for another one beside the output, for a moment.
 #[derive(Debug, Args)]
 pub(crate) struct Fold {
     /// The checkpoint that the first delta changes

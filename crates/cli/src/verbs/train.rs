@@ -24,8 +24,8 @@ use crate::{engine, output};
 
 /// Train one model with one compressor.
 ///
-/// With checkpoints to resume from: a resumed run gives the same bits as an uninterrupted one. With --save, Ctrl-C writes a
-/// checkpoint before the run ends.
+/// With checkpoints to resume from: a resumed run gives the same bits as an uninterrupted one. With
+/// --save, Ctrl-C writes a checkpoint before the run ends.
 #[derive(Debug, Args)]
 pub(crate) struct Train {
     #[command(flatten)]

@@ -29,9 +29,8 @@ def fold(base: Base, deltas: Iterable[Union[bytes, Iterable[bytes]]], *, threads
     behind read one stream.
 
     Args:
-        base: the weights that the first delta changes, as for a ``Sender``. Needs memory for a copy.
-        deltas: the streams, the oldest first.
-        threads: the threads that decode and code.
+        base: the weights that the first delta changes, as for a ``Sender``. Needs memory for a
+        copy. deltas: the streams, the oldest first. threads: the threads that decode and code.
         portable: as for a ``Sender``.
     """
     path, memories = path_of(base), []

@@ -232,8 +232,8 @@ def _is_dtensor(tensor: Any) -> bool:
 
 
 def is_sharded(tensor: Any) -> bool:
-    """Whether each rank has its own rows of the tensor. If there are no rows, the tensor is the same
-    on all ranks."""
+    """Whether each rank has its own rows of the tensor. If there are no rows, the tensor is the
+    same on all ranks."""
     return _is_dtensor(tensor) and tensor.shape[:1] != (0,) and not all(placement.is_replicate() for placement in tensor.placements)
 
 
