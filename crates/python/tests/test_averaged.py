@@ -5,7 +5,6 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from torch import nn
 
 import gradwire.torch
 from models import build

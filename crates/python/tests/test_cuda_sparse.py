@@ -6,7 +6,6 @@ import torch
 
 pytest.importorskip("triton", reason="PyTorch came without Triton")
 
-from device import DEVICE
 from gradwire import NonFiniteError
 from kernels import RANK, Device, Host, bits, check_adding, check_arrays, forms_of, tensors
 

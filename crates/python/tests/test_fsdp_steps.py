@@ -4,7 +4,6 @@ one."""
 import gc
 import weakref
 
-import pytest
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh

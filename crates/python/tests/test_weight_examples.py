@@ -9,7 +9,6 @@ from pathlib import Path
 
 import engines
 import pytest
-import torch
 from engines import assert_engine_has
 from safetensors.torch import save_file
 
