@@ -16,6 +16,16 @@ pub(crate) struct Force {
 }
 
 impl Force {
+    /// Refuses a file that exists, and standard output.
+    pub(crate) fn check_file(&self, path: &Path) -> Result<(), Failure> {
+        match is_standard(path) {
+            true => Err(Failure::Input(
+                "this command cannot write to standard output; name a file".to_owned(),
+            )),
+            false => self.check(path),
+        }
+    }
+
     /// Refuses a file that exists. A folder or a device is refused when it is written.
     pub(crate) fn check(&self, path: &Path) -> Result<(), Failure> {
         if self.force || is_standard(path) || !path.is_file() {

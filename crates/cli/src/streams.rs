@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, IsTerminal, Read, Write, stdin, stdout};
 use std::path::Path;
 
-use gradwire::files;
+use gradwire::{files, memory};
 use gradwire_testbed::files::write_atomic;
 
 use crate::failure::Failure;
@@ -30,10 +30,15 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
             Failure::Input(format!("cannot read '{}': {error}{remedy}", path.display()))
         });
     }
+    // As a file, it must fit into the memory that is free.
+    let most = memory::available().unwrap_or(u64::MAX);
     let mut bytes = Vec::new();
-    let read = stdin().lock().read_to_end(&mut bytes);
+    let read = stdin().lock().take(most).read_to_end(&mut bytes);
     read.map_err(|error| Failure::Run(format!("cannot read standard input: {error}")))?;
-    Ok(bytes)
+    match bytes.len() as u64 == most {
+        true => Err(Failure::Run("standard input has more bytes than memory is free".to_owned())),
+        false => Ok(bytes),
+    }
 }
 
 /// Writes a file, which appears whole or not at all, or to standard output.

@@ -154,6 +154,8 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
         ("patch v0.safetensors d.gwd", "--in-place"),
         ("patch v0.safetensors d.gwd -o x --in-place", "cannot be used with"),
         ("patch v0.safetensors - - -o x", "named twice"),
+        ("patch v0.safetensors d.gwd -o -", "name a file"),
+        ("unpack s.gwd -o -", "name a file"),
         ("patch d.gwd d.gwd -o x", "d.gwd"),
         ("unpack d.gwd -o x", "gradwire patch"),
         ("unpack s.gwd -o x --max-bytes 100", "100 bytes"),

@@ -143,7 +143,8 @@ impl FromStr for Link {
             [bandwidth, latency] => (bandwidth, seconds(latency)),
             _ => ("", None),
         };
-        if bandwidth.ends_with('B') || bandwidth.to_lowercase().ends_with("byte") {
+        let has_bytes = ["B", "Bps", "byte", "bytes", "Byte", "Bytes"];
+        if has_bytes.iter().any(|unit| bandwidth.ends_with(unit)) {
             return Err(ExchangeError::config(format!(
                 "'{text}' has bytes; links have bits per second, as in 100mbit: eight times the bytes"
             )));
@@ -228,8 +229,10 @@ mod tests {
         for wrong in ["1e300gbit", "1e305mbit", "1e303", "1e10", "1gbit/1e9s"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
-        let error = read("1GB/s").unwrap_err().to_string();
-        assert!(error.contains("bits per second"), "{error}");
+        for bytes in ["1GB/s", "100MBps", "100 Mbytes", "1Gbyte/s"] {
+            let error = read(bytes).unwrap_err().to_string();
+            assert!(error.contains("bits per second"), "{error}");
+        }
     }
 
     #[test]

@@ -54,9 +54,15 @@ result = models.flat(model)
 def started(script, compressor, variant):
     """The parameters after a script on this rank, and what gradwire wrote to standard error."""
     run_path, results = run.runpy.run_path, []
-    run.runpy.run_path = lambda *given, **named: results.append(run_path(*given, **named)["result"])
+
+    def run_and_keep(*given, **named):
+        results.append(run_path(*given, **named)["result"])
+        if variant == "exits":
+            raise SystemExit(0)
+
+    run.runpy.run_path = run_and_keep
     try:
-        with contextlib.redirect_stderr(io.StringIO()) as errors:
+        with contextlib.redirect_stderr(io.StringIO()) as errors, contextlib.suppress(SystemExit):
             run.main(["--compressor", compressor, script, variant])
     finally:
         run.runpy.run_path = run_path
@@ -73,7 +79,7 @@ def all_variants(rank, size, script):
     return flat(model), results
 
 
-VARIANTS = {"as it is": "none", "hook": "eden", "scaler": "eden", "registered": "eden", "no model": "eden"}
+VARIANTS = {"as it is": "none", "hook": "eden", "scaler": "eden", "registered": "eden", "no model": "eden", "exits": "eden"}
 
 
 def test_scripts_train_compressed_as_they_are(tmp_path):
@@ -90,7 +96,9 @@ def test_scripts_train_compressed_as_they_are(tmp_path):
         assert (one[variant][0] != plain).any(), variant
         assert "Net exchanges gradients by all-gather with eden" in one[variant][1], one[variant][1]
     assert "instead of the hook bf16_compress_hook and the all-reduce" in one["hook"][1]
-    assert "3 steps, rank 0 sent" in one["hook"][1]
+    for variant in ("hook", "exits"):
+        assert "3 steps, rank 0 sent" in one[variant][1]
+    assert "nothing was compressed" not in one["registered"][1]
     assert "the script registers its model with gradwire itself" in one["registered"][1]
     assert "no DistributedDataParallel of this process" in one["no model"][1]
 

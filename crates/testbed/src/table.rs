@@ -93,7 +93,10 @@ impl Table {
 
     /// As a Markdown table.
     pub fn markdown(&self) -> String {
-        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | ").replace('\n', " "));
+        let line = |cells: &[String]| {
+            let cells: Vec<_> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+            format!("| {} |\n", cells.join(" | ").replace('\n', " "))
+        };
         let mut rule = "|---|".to_owned();
         let column = if self.numbers { "---:|" } else { "---|" };
         rule.push_str(&column.repeat(self.head.len().saturating_sub(1)));
@@ -340,7 +343,10 @@ mod tests {
 
     #[test]
     fn markdown_by_hand() {
-        assert_eq!(table().markdown(), "| a | b |\n|---|---:|\n| x<y | 1 |\n");
+        let mut table = table();
+        table.push(["|c|", "2"]);
+        let expected = "| a | b |\n|---|---:|\n| x<y | 1 |\n| \\|c\\| | 2 |\n";
+        assert_eq!(table.markdown(), expected);
     }
 
     #[test]

@@ -28,7 +28,10 @@ pub(super) const EXAMPLES: [(&str, [Example; 3]); 18] = [
                 "With a checkpoint every 100 steps",
                 "train --compressor eden --save run.state --save-every 100",
             ),
-            ("Go on after an interruption", "train --compressor eden --resume run.state"),
+            (
+                "Go on after an interruption",
+                "train --compressor eden --resume run.state --save run.state --save-every 100",
+            ),
         ],
     ),
     (

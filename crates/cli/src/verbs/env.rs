@@ -42,12 +42,13 @@ struct Facts {
 }
 
 /// Prefixes of environment variables that change what gradwire and its exchanges do.
-const VARIABLES: [&str; 10] = [
-    "GRADWIRE_",
-    "GLOO_",
-    "NCCL_",
+const PREFIXES: [&str; 3] = ["GRADWIRE_", "GLOO_", "NCCL_"];
+
+/// The other such variables, by their whole names: a report is shown to others.
+const VARIABLES: [&str; 8] = [
     "OMP_NUM_THREADS",
-    "MASTER_",
+    "MASTER_ADDR",
+    "MASTER_PORT",
     "WORLD_SIZE",
     "RANK",
     "LOCAL_RANK",
@@ -132,7 +133,9 @@ fn memory() -> Option<u64> {
 fn variables() -> Vec<String> {
     let mut found: Vec<String> = env::vars_os()
         .map(|(name, value)| (name.to_string_lossy().into_owned(), value))
-        .filter(|(name, _)| VARIABLES.iter().any(|prefix| name.starts_with(prefix)))
+        .filter(|(name, _)| {
+            VARIABLES.contains(&name.as_str()) || PREFIXES.iter().any(|p| name.starts_with(p))
+        })
         .map(|(name, value)| format!("{name}={}", value.to_string_lossy()))
         .collect();
     found.sort_unstable();

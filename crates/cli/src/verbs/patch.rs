@@ -47,7 +47,7 @@ pub(crate) struct Patch {
 
 impl Patch {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        self.output.as_ref().map_or(Ok(()), |path| self.force.check(path))?;
+        self.output.as_ref().map_or(Ok(()), |path| self.force.check_file(path))?;
         let deltas = inputs(&self.deltas)?;
         let mut workers = self.threads.workers();
         let (path, state) = match &self.output {

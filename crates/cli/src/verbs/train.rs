@@ -133,7 +133,7 @@ impl Train {
         let checkpoints: Vec<_> = [&self.save, &self.resume].into_iter().flatten().collect();
         let files: Vec<_> = [&self.out, self.settings.file()].into_iter().flatten().collect();
         refuse_overwritten(&checkpoints, &files)?;
-        self.out.as_ref().map_or(Ok(()), |path| self.force.check(path))?;
+        self.out.as_ref().map_or(Ok(()), |path| self.force.check_file(path))?;
         engine::fit(&mut experiment, self.settings.has("workers"))?;
         experiment.check()?;
         let data = experiment.load_data()?;

@@ -33,7 +33,7 @@ pub(crate) struct Unpack {
 
 impl Unpack {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        self.force.check(&self.output)?;
+        self.force.check_file(&self.output)?;
         let input = input(&self.input)?;
         let mut workers = self.threads.workers();
         let state = on_disk::unpack(&input, &self.output, self.max_bytes, &mut workers)?;

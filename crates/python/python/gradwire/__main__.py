@@ -13,7 +13,7 @@ _PACKAGES = ("torch", "triton", "numpy", "safetensors", "torchft", "lightning", 
 def main() -> int:
     """Runs the command line with the arguments of this process; returns its exit code."""
     code: int = _core.main(["gradwire", *sys.argv[1:]])
-    if code == 0 and sys.argv[1:] == ["env"]:
+    if code == 0 and sys.argv[1:] in (["env"], ["env", "--markdown"]):
         print(f"\n Python {platform.python_version()}: {', '.join(_versions())}")
     return code
 

@@ -17,6 +17,9 @@ use crate::TestbedError;
 const OWN: [&str; 7] =
     ["data", "compressors", "epochs", "seeds", "evaluations", "diagnose", "links"];
 
+/// Keys that experiment files had before `links`.
+const OLD: [&str; 2] = ["links_mbit", "latency_ms"];
+
 /// The most bytes of an experiment file.
 const LONGEST: u64 = 1 << 20;
 
@@ -46,6 +49,7 @@ impl Experiment {
                 error.to_string().lines().map(|line| printable(line).to_string()).collect();
             TestbedError::Config(format!("{}: {}", printable(path.display()), lines.join("\n")))
         };
+        refuse_old(path, &text)?;
         let table = toml::Deserializer::parse(&text).map_err(refused)?;
         table.deserialize_map(Table(self)).map_err(refused)
     }
@@ -56,6 +60,19 @@ impl Experiment {
         let written = |exchange: &str| format!("{} = \"{exchange}\"\n", ExchangeChoice::KEY);
         let unused = written(&self.settings.exchange.to_string());
         text.replacen(&unused, &written(&self.exchange.to_string()), 1)
+    }
+}
+
+/// Refuses keys that experiment files no longer have.
+fn refuse_old(path: &Path, text: &str) -> Result<(), TestbedError> {
+    let keys = text.lines().filter_map(|line| Some(line.split_once('=')?.0.trim()));
+    match keys.into_iter().find(|key| OLD.contains(key)) {
+        None => Ok(()),
+        Some(old) => Err(TestbedError::Config(format!(
+            "{}: '{old}' is an old key; a link has bandwidth and latency in one text, as in \
+             links = [\"100mbit\", \"1gbit/20ms\"]",
+            printable(path.display())
+        ))),
     }
 }
 
@@ -136,6 +153,14 @@ mod tests {
         assert_eq!(experiment.model.to_string(), "resnet20");
         assert_eq!(experiment.compressors[1].to_string(), "3lc:s=1.9");
         assert_eq!(experiment.workers, Experiment::default().workers);
+    }
+
+    #[test]
+    fn old_keys_are_refused_with_the_new_one() {
+        for old in ["links_mbit = [10.0, 100.0]", "steps = 3\nlatency_ms = 20"] {
+            let error = read(old).unwrap_err();
+            assert!(error.contains("old key") && error.contains("links = [\"100mbit\""), "{error}");
+        }
     }
 
     #[test]

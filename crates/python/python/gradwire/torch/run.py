@@ -38,7 +38,12 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     script, is_module, rest = options.pop("script"), options.pop("module"), options.pop("arguments")
     options["rules"] = options["rules"] or None
     with _replacing(options) as replacement:
-        _execute(script, is_module, rest)
+        try:
+            _execute(script, is_module, rest)
+        except SystemExit as end:
+            if end.code in (None, 0):
+                replacement.report()
+            raise
         replacement.report()
 
 
@@ -66,6 +71,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _nodes(text: str) -> Any:
+    if text != "auto" and not text.isdecimal():
+        raise argparse.ArgumentTypeError("give a number of nodes, or auto")
     return text if text == "auto" else int(text)
 
 
@@ -87,20 +94,21 @@ class _Replacement:
 
     def __init__(self, options: Dict[str, Any]) -> None:
         self._options = options
-        # Of the model that was registered last: a script may make several, one after the other.
-        self._handle: Optional[Hook] = None
-        self._is_alone = False
+        self._handles: List[Hook] = []
+        self._is_alone, self._registers_itself = False, False
         self.scalers: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def attach(self, model: DistributedDataParallel, replaced: List[str]) -> None:
         """Registers a model, whose own hooks were ``replaced``."""
-        if getattr(model, "_comm_hooks", None):
+        if any(each is hook for each, _ in getattr(model, "_comm_hooks", ())):
+            self._registers_itself = True
             _say("the script registers its model with gradwire itself; nothing was replaced")
         elif dist.get_world_size(model.process_group) == 1:
             self._is_alone = True
         else:
-            self._handle = register(model, **self._options, **self._scaling())
-            plan = self._handle.describe()
+            handle = register(model, **self._options, **self._scaling())
+            self._handles.append(handle)
+            plan = handle.describe()
             instead = " and ".join([*replaced, "the all-reduce of DistributedDataParallel"])
             _say(
                 f"{type(model.module).__name__} exchanges gradients by {plan.exchange} with {self._options['compressor']}, expected ratio "
@@ -119,11 +127,13 @@ class _Replacement:
 
     def report(self) -> None:
         """Says at the end what was sent."""
-        if self._handle is not None:
-            stats = self._handle.stats()
+        for handle in self._handles:
+            stats = handle.stats()
             sent = stats["total_bytes_up"] / 1e6
             _say(f"{stats['total_steps']} steps, rank 0 sent {sent:.3g} MB, ratio {stats['ratio'] or 0:.1f} in the last step")
-        elif self._is_alone:
+        if self._handles or self._registers_itself:
+            return
+        if self._is_alone:
             _say("nothing was compressed, because only a single process trains; start several, for example with torchrun")
         else:
             _say("nothing was compressed, because no DistributedDataParallel of this process began a training step")
@@ -141,8 +151,8 @@ class _Pending:
     def _begin(self, model: DistributedDataParallel, _: Any) -> None:
         # One rank alone may evaluate a model.
         if model.training and torch.is_grad_enabled():
-            self._hook.remove()
             self._replacement.attach(model, self.replaced)
+            self._hook.remove()
 
 
 @contextmanager
@@ -162,7 +172,8 @@ def _replacing(options: Dict[str, Any]) -> Iterator[_Replacement]:
     def registering(register_hook: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(register_hook)
         def register_or_replace(model: DistributedDataParallel, *arguments: Any, **named: Any) -> Any:
-            given = [*arguments, *named.values()][-1]
+            # The last argument of both methods, called `hook` by one of them.
+            given = named.get("hook", [*arguments, *named.values()][-1])
             if given is hook or model not in pending:
                 return register_hook(model, *arguments, **named)
             pending[model].replaced.append(f"the hook {getattr(given, '__name__', given)}")
