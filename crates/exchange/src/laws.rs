@@ -188,8 +188,8 @@ fn include_every_rank(transport: &mut dyn Transport) {
 fn all_to_all_arrives(transport: &mut dyn Transport) {
     let (rank, size) = (transport.rank(), transport.size());
     for (step, length) in (0..).zip(LENGTHS.into_iter().chain([3_000_001])) {
-        let own: Vec<_> = (0..size).map(|to| payload(rank, to, length + to)).collect();
         for same in [false, true] {
+            let mut own: Vec<_> = (0..size).map(|to| payload(rank, to, length + to)).collect();
             let each = |to: usize| own[to].as_slice();
             let outgoing = if same { Outgoing::Same(&own[0]) } else { Outgoing::Each(&each) };
             let expected = |from| {
@@ -207,6 +207,8 @@ fn all_to_all_arrives(transport: &mut dyn Transport) {
                 memory: &mut Vec::new(),
             };
             transport.all_to_all(report(step), outgoing, incoming).unwrap();
+            // The bytes are free now, also of ranks that have not yet received them.
+            own.iter_mut().for_each(|bytes| bytes.fill(0xaa));
             for from in others(transport) {
                 assert!(arrived[from] == expected(from), "{length} bytes from rank {from}");
             }

@@ -205,7 +205,8 @@ impl ReducerHandle {
     /// Divides the values by `scale` first, and multiplies their mean by it; values of 16 bits that
     /// `none` sends keep it. `ready()` may return the scale, instead of `scale`;
     /// NaN says that the step is not finite. Multiplies the means by `factor`. Writes those from an
-    /// element on to another tensor, if `output` has both; values outside of it stay as they were.
+    /// element on to another tensor, if `output` has both; then values outside of it stay as they
+    /// were, unless it is a part of the tensor.
     #[pyo3(signature = (tensor_group, step, tensor, done = None, *, scale = 1.0, ready = None, factor = 1.0, output = None))]
     #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
     fn average(

@@ -1,7 +1,7 @@
 //! The streams of a folder, by the names of their files.
 
 use std::fs::{self, File};
-use std::io::BufReader;
+use std::io::{BufReader, ErrorKind};
 use std::path::Path;
 
 use crate::files::FileError;
@@ -71,7 +71,11 @@ pub(super) fn has_delta_from(folder: &Path, state: State) -> Result<bool, Error>
             continue;
         }
         let path = folder.join(item.name());
-        let file = File::open(&path).map_err(FileError::at(&path))?;
+        let file = match File::open(&path) {
+            // Another process has removed it meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            opened => opened.map_err(FileError::at(&path))?,
+        };
         let frames = FrameReader::new(BufReader::new(file));
         let frames = frames.map_err(|error| Error::Input { path, source: Box::new(error) })?;
         let header = frames.header();

@@ -15,7 +15,7 @@ mod publication;
 mod tests;
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 pub use publication::Publication;
@@ -120,7 +120,11 @@ impl Folder {
         let unneeded = prune::unneeded(&items, latest.version, keep.versions);
         for item in &unneeded {
             let path = self.path.join(item.name());
-            fs::remove_file(&path).map_err(FileError::at(&path))?;
+            match fs::remove_file(&path) {
+                // By another process, which also publishes here.
+                Err(error) if error.kind() == ErrorKind::NotFound => (),
+                removed => removed.map_err(FileError::at(&path))?,
+            }
         }
         Ok(unneeded.len())
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections import deque
 from datetime import timedelta
 from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
@@ -205,9 +206,10 @@ class Channel(OfOneProcess):
 
     def flush(self, peer: int, seconds: float) -> None:
         """Waits until all messages to ``peer`` have left."""
+        until = time.monotonic() + seconds
         for message in self._outgoing.values():
             for work in message.works.pop(peer, ()):
-                work.wait(timedelta(seconds=seconds))
+                work.wait(timedelta(seconds=max(until - time.monotonic(), 0.001)))
 
     def _slot(self, to: Sequence[int]) -> _Outgoing:
         return self._outgoing.setdefault(to[0] if len(to) == 1 else "all", _Outgoing())

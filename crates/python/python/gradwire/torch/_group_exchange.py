@@ -244,7 +244,9 @@ class GroupExchange(Handle):
                 if self._reducer.failed:
                     # The values are no averages.
                     raise _core.GradwireError(f"the exchange of '{call.place}' failed; wait() of its work raises the cause")
-                average.skipped = bool(probed.numel() and probed[0].isnan())
+                # Of a skipped step all means are NaN; a part may also have single ones, which the
+                # other ranks do not see: products that 16 bits do not hold.
+                average.skipped = bool(probed.numel() and probed[0].isnan() and probed.isnan().all())
                 done()
             except Exception as error:
                 if not future.done():

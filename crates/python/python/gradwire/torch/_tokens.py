@@ -95,9 +95,10 @@ class Swap(Work):  # type: ignore[misc]
 
     def wait(self, timeout: Any = None) -> bool:
         """Waits for the rows, and writes them. The process group has the timeout."""
-        finish, self._finish = self._finish, None
-        if finish is not None:
-            finish()
+        if self._finish is not None:
+            # After a failure it is called again, and fails again.
+            self._finish()
+            self._finish = None
         return True
 
     def synchronize(self) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Set, Tuple
+from typing import Any, Dict, List, Sequence, Set, Tuple
 
 from torch.futures import Future
 
@@ -38,6 +38,11 @@ class GroupTransport(DeviceTransport):
         place = self.reducer.names.index(name)
         with self._between_steps():
             self._stages.add(name, place, self._skip)
+
+    def load(self, states: Sequence[bytes]) -> None:
+        """Continues from the states of ranks; see ``Exchange.load``."""
+        super().load(states)
+        self._keeping = set(self.shapes)
 
     def forget(self, name: str) -> bool:
         """Forgets what is kept for a tensor, between two steps. Returns whether there was
