@@ -70,7 +70,7 @@ fn machines_of_several_ranks_get_a_plan_and_its_call() {
         "{text}"
     );
     let call =
-        "register(model, \"int8\", exchange=\"scatter-reduce\", transport=\"host\", nodes=16)";
+        "register(model, \"int8\", exchange=\"scatter-reduce\", transport=\"device\", nodes=16)";
     assert!(text.contains(call) && text.contains("At 100000 Gbit/s: do not compress"), "{text}");
     // A model and its messages from files.
     let line = format!("advise 0/g.npy 1/g.npy {nodes} --between 1mbit --compressor int8 --json");

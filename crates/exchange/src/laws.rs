@@ -30,11 +30,14 @@ pub const LAWS: &[(&str, Law)] = &[
     ("every byte is counted", bytes_are_counted),
 ];
 
-/// The laws of ranks of which the last one fails. Afterwards the ranks are no longer connected.
-pub const LAWS_OF_FAILURES: &[(&str, Law)] = &[
-    ("messages of a rank that has left arrive, then its loss is named", loss_is_named),
-    ("an abort wakes all ranks, and names the culprit", abort_wakes_all),
-];
+/// The law of ranks of which the last one leaves. Afterwards the ranks are no longer connected.
+pub const LAW_OF_LOSSES: (&str, Law) =
+    ("messages of a rank that has left arrive, then its loss is named", loss_is_named);
+
+/// The law of ranks of which the last one aborts. Afterwards the ranks are no longer connected. No
+/// rank may leave before all have their error.
+pub const LAW_OF_ABORTS: (&str, Law) =
+    ("an abort wakes all ranks, and names the culprit", abort_wakes_all);
 
 /// The law of ranks of which the last one is silent for three deadlines.
 pub const LAW_OF_DEADLINES: (&str, Law) =
@@ -60,7 +63,8 @@ pub fn check_transport<T: Transport>(connect: impl Fn(usize, Duration) -> Vec<T>
         LAWS.iter().for_each(|&law| each(law, connect(ranks, LONG), true));
     }
     for ranks in [2, 3] {
-        LAWS_OF_FAILURES.iter().for_each(|&law| each(law, connect(ranks, LONG), false));
+        each(LAW_OF_LOSSES, connect(ranks, LONG), false);
+        each(LAW_OF_ABORTS, connect(ranks, LONG), true);
         each(LAW_OF_DEADLINES, connect(ranks, SHORT), false);
     }
 }

@@ -87,7 +87,8 @@ def test_lent_bytes_are_sent_from_their_place():
     assert [part.tolist() for part in group.tensors[1:]] == [list(range(8)), list(range(8, 16)), list(range(16, 20))]
     group.posted.clear()
     channel.flush(1, 3.0)
-    assert group.posted == [("wait", 3.0)] * 4
+    # One time limit for all parts.
+    assert [kind for kind, _ in group.posted] == ["wait"] * 4 and all(2 < seconds <= 3 for _, seconds in group.posted)
 
 
 def test_a_closed_channel_lets_its_groups_go():

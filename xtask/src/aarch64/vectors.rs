@@ -16,7 +16,7 @@ use crate::toolchain::Toolchain;
 const KERNELS: &str = "crates/bits/src/kernels/mod.rs";
 
 /// Kernels that have no loop over vectors, and why.
-const SCALAR: [(&str, &str); 13] = [
+const SCALAR: [(&str, &str); 14] = [
     ("copy", "a call of memcpy"),
     ("few_numbers_add", "looks numbers up in a table"),
     ("join_byte_codes", "looks codes up in a table"),
@@ -29,6 +29,7 @@ const SCALAR: [(&str, &str); 13] = [
     ("put_back", "the next place depends on the last one"),
     ("scatter", "writes to the places of a list"),
     ("separate", "the next place depends on the last one"),
+    ("state_change", "multiplies words of 64 bits, one by one"),
     ("state_term", "a single word"),
 ];
 

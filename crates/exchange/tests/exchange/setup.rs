@@ -35,9 +35,8 @@ fn sparse_all_reduce_refuses_what_sends_all() {
     let message = refusal(&run("sparse-all-reduce", "none"));
     let works = "use all-reduce, all-gather, scatter-reduce or server, or";
     assert!(message.contains("'none'") && message.contains(works), "{message}");
-    // Servers take no votes.
     let message = refusal(&run("sparse-all-reduce", "signum"));
-    assert!(message.contains("use all-gather or scatter-reduce, or"), "{message}");
+    assert!(message.contains("use all-gather, scatter-reduce or server, or"), "{message}");
     let message = refusal(&run("sparse-all-reduce", "chunk-topk:mean=senders"));
     assert!(message.contains("ranks that sent") && message.contains("all-gather"), "{message}");
     let mut rules = run("sparse-all-reduce", "topk");

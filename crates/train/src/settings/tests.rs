@@ -12,10 +12,14 @@ fn values_out_of_range_are_refused_by_name() {
     assert!(refused(|s| s.workers = 0).contains("at least one worker"));
     assert!(refused(|s| s.steps = 0).contains("steps (--steps) must be at least 1"));
     assert!(refused(|s| s.batch = 0).contains("at least one example"));
-    assert!(refused(|s| s.workers = usize::MAX).contains("workers must be at most 4096"));
-    assert!(refused(|s| s.batch = 99_999_999_999).contains("batch must be at most 1048576"));
-    assert!(refused(|s| s.steps = u64::MAX).contains("steps must be at most"));
-    assert!(refused(|s| s.weight_decay = -1.0).contains("weight decay"));
+    assert!(
+        refused(|s| s.workers = usize::MAX).contains("workers (--workers) must be at most 4096")
+    );
+    assert!(
+        refused(|s| s.batch = 99_999_999_999).contains("batch (--batch) must be at most 1048576")
+    );
+    assert!(refused(|s| s.steps = u64::MAX).contains("steps (--steps) must be at most"));
+    assert!(refused(|s| s.weight_decay = -1.0).contains("weight_decay"));
     assert!(refused(|s| s.l1 = f32::NAN).contains("l1"));
     assert!(refused(|s| s.participation = 0.0).contains("participation"));
     assert!(refused(|s| s.dropout = 1.0).contains("dropout"));

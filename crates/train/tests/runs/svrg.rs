@@ -87,5 +87,9 @@ fn settings_that_variance_reduction_does_not_work_with_are_refused() {
     refused(base().with(|c| c.model = "resnet8".parse().unwrap()), "batch normalisation");
     refused(base().with(|c| c.send = Payload::Updates), "gradients");
     refused(base().with(|c| c.participation = 0.5), "every worker");
-    refused(super::text::config("none").with(|c| c.svrg = 3), "training images");
+    let text = super::text::config("none").with(|c| {
+        (c.exchange, c.clip) = ("all-gather".parse().unwrap(), None);
+        c.svrg = 3;
+    });
+    refused(text, "training images");
 }

@@ -152,8 +152,8 @@ fn data_and_model_must_fit_each_other() {
         (base().with(|c| c.data = text(1000, 1)), ["test text", "two", "characters"]),
         (gpt("none").with(|c| c.data = text(17, 20)), ["17 characters", "context of 8", "9 each"]),
         (base().with(|c| c.augment = Some(true)), ["crops", "images", "text"]),
-        (base().with(|c| c.clip = Some(0.0)), ["bound", "norm", "positive"]),
-        (base().with(|c| c.clip = Some(f32::NAN)), ["bound", "norm", "positive"]),
+        (base().with(|c| c.clip = Some(0.0)), ["clip", "positive", "number"]),
+        (base().with(|c| c.clip = Some(f32::NAN)), ["clip", "positive", "number"]),
     ] {
         refused(&config, &parts);
     }

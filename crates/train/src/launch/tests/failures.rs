@@ -108,7 +108,7 @@ fn impossible_configurations_are_refused_before_anything_runs() {
         (base().with(|c| c.steps = 0), "at least one step"),
         (base().with(|c| c.batch = 0), "one example"),
         (base().with(|c| c.data = empty()), "one training"),
-        (base().with(|c| c.weight_decay = -1.0), "weight decay"),
+        (base().with(|c| c.weight_decay = -1.0), "weight_decay"),
         (
             base().with(|c| {
                 c.evaluate_every = 1;
