@@ -1,7 +1,7 @@
 //! Means of values that travel as they are. The means replace the values, and no message takes
-//! memory: ranks send values from their place, and add what arrives. Sums that cannot be in place of
-//! the values take the memory of a part: of values of 16 bits, with more than two ranks, and on the
-//! third rank and those after it.
+//! memory: ranks send values from their place, and add what arrives. Sums that cannot be in place
+//! of the values take the memory of a part: of values of 16 bits, with more than two ranks, and on
+//! the third rank and those after it.
 //!
 //! What travels and the means are those of a [`MeanBuffer`](super::MeanBuffer) with messages of
 //! `none`, or of `fp16` or `bf16` for values of 16 bits.
