@@ -61,7 +61,7 @@ impl Pace {
         Self { start: now, shown: now, steps: 0 }
     }
 
-    /// The time that so many steps will take, if the steps so far took `elapsed`.
+    /// The expected time of `steps` more steps, if the steps so far took `elapsed`.
     fn estimate(&self, elapsed: Duration, steps: u64) -> Option<Duration> {
         let done = self.steps;
         (done > 0).then(|| elapsed.mul_f64(steps as f64 / done as f64))

@@ -93,8 +93,8 @@ fn unpack(downloads: &Path, root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes a program that emulates Python, and the package's command beside it. Both are programs
-/// for the machine's own processor, so tests can start them.
+/// Writes two scripts, `python` and `gradwire`, which run Debian's Python for aarch64 under QEMU.
+/// Tests can start these scripts as they start native programs.
 fn interpreter(folder: &Path) -> std::io::Result<PathBuf> {
     let programs = folder.join("bin");
     fs::create_dir_all(&programs)?;

@@ -42,8 +42,8 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Places a name beside its point, where it hides least; `None` if it would hide another name
-    /// or leave the plot.
+    /// Finds the position next to a point at which its name overlaps the fewest points and lines.
+    /// `None` if the name would overlap another name there, or reach beyond the plot.
     pub(super) fn place(&mut self, point: (f64, f64), name: &[String]) -> Option<Rectangle> {
         let best = self.best(point, name);
         let is_free = self.names.iter().all(|other| best.common(other) == 0.0)
