@@ -3,27 +3,15 @@
 use alloc::vec::Vec;
 
 use super::Code;
-use super::symbol::Symbol;
+use super::symbol::{SHORT_CHUNK, Symbol};
 use crate::group_writer::{CHUNK, GROUP_BITS, GroupWriter};
 use crate::kernels::join_words;
-
-/// The most symbols whose short codes are put at once.
-const SHORT_CHUNK: usize = 512;
 
 impl Code {
     /// Appends the symbols' codes; the last byte is padded with zeros. Symbols without a code, or
     /// outside the alphabet, are not allowed: this panics, or writes nothing or the code of another
     /// symbol.
-    pub fn encode(&self, symbols: &[u16], out: &mut Vec<u8>) {
-        self.encode_symbols(symbols, out);
-    }
-
-    /// [`encode`](Self::encode) of symbols of one byte.
-    pub fn encode_bytes(&self, symbols: &[u8], out: &mut Vec<u8>) {
-        self.encode_symbols(symbols, out);
-    }
-
-    pub(super) fn encode_symbols<S: Symbol>(&self, symbols: &[S], out: &mut Vec<u8>) {
+    pub fn encode<S: Symbol>(&self, symbols: &[S], out: &mut Vec<u8>) {
         if self.single.is_some() || self.longest == 0 {
             return;
         }
@@ -41,7 +29,7 @@ impl Code {
         let (mut words, mut joined) = ([0; SHORT_CHUNK / 4], [0; SHORT_CHUNK / 8]);
         let (fours, rest) = symbols.as_chunks();
         for fours in fours.chunks(words.len()) {
-            (S::JOIN)(fours, &self.short, &mut words);
+            S::join(fours, &self.short, &mut words);
             let (pairs, last) = words[..fours.len()].as_chunks();
             if join_words(pairs, &mut joined) <= u64::from(GROUP_BITS) {
                 writer.put_words(&joined[..pairs.len()]);
@@ -72,7 +60,7 @@ impl Code {
     #[inline(always)]
     fn joined<S: Symbol, const GROUP: usize>(&self, symbols: &[S; GROUP]) -> (u64, u64) {
         symbols.iter().fold((0, 0), |(codes, width): (u64, u64), &symbol| {
-            let entry = self.entries[symbol.index()];
+            let entry = self.entries[symbol.into()];
             // Shifts by the lowest six bits of the entry: its length. The length itself is below
             // the used bits.
             (codes.wrapping_shr(entry as u32) | entry, width.wrapping_add(entry))

@@ -29,9 +29,12 @@ pub struct Octaves {
 impl Octaves {
     /// By octave: its class.
     pub fn classes(&self) -> [u8; 256] {
-        core::array::from_fn(|octave| {
-            self.last.iter().map(|&last| u8::from(octave > usize::from(last))).sum()
-        })
+        core::array::from_fn(|octave| self.class(octave as u8) as u8)
+    }
+
+    /// The class of an octave.
+    fn class(&self, octave: u8) -> usize {
+        self.last.iter().filter(|&&last| octave > last).count()
     }
 
     /// The number of classes in use.
@@ -44,6 +47,18 @@ impl Octaves {
     pub fn of(&self, element: u64) -> u8 {
         let below_sign = 8 * self.width as u32 - 1;
         ((element & ((1 << below_sign) - 1)) >> self.shift) as u8
+    }
+
+    /// The class of each element, one by one.
+    pub(super) fn each_class<'a>(
+        &self,
+        elements: &'a [u8],
+    ) -> impl Iterator<Item = usize> + use<'a> {
+        let octaves = *self;
+        elements.chunks_exact(octaves.width).map(move |element| {
+            let element = element.iter().rfold(0, |all, &byte| all << 8 | u64::from(byte));
+            octaves.class(octaves.of(element))
+        })
     }
 }
 
