@@ -3,9 +3,12 @@
 use alloc::vec::Vec;
 
 use super::Code;
-use super::symbol::{SHORT_CHUNK, Symbol};
+use super::symbol::Symbol;
 use crate::group_writer::{CHUNK, GROUP_BITS, GroupWriter};
 use crate::kernels::join_words;
+
+/// The most symbols whose short codes are put at once.
+const SHORT_CHUNK: usize = 512;
 
 impl Code {
     /// Appends the symbols' codes; the last byte is padded with zeros. Symbols without a code, or
@@ -29,7 +32,7 @@ impl Code {
         let (mut words, mut joined) = ([0; SHORT_CHUNK / 4], [0; SHORT_CHUNK / 8]);
         let (fours, rest) = symbols.as_chunks();
         for fours in fours.chunks(words.len()) {
-            S::join(fours, &self.short, &mut words);
+            (S::JOIN)(fours, &self.short, &mut words);
             let (pairs, last) = words[..fours.len()].as_chunks();
             if join_words(pairs, &mut joined) <= u64::from(GROUP_BITS) {
                 writer.put_words(&joined[..pairs.len()]);

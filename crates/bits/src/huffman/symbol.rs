@@ -3,19 +3,16 @@
 use alloc::vec::Vec;
 
 use super::several::{fill_pairs, fill_sixes};
-use crate::kernels::{LookUp, Several, ShortCodes, Singles, join_codes, widen};
+use crate::kernels::{LookUp, Several, ShortCodes, Singles, join_byte_codes, join_codes};
 use crate::kernels::{look_up_bytes, look_up_pairs, look_up_singles, look_up_sixes};
-
-/// The most symbols whose short codes are joined at once.
-pub(super) const SHORT_CHUNK: usize = 512;
 
 /// A symbol that a [`Code`](super::Code) codes: a byte, or a number of two bytes.
 pub trait Symbol: Copy + Into<usize> {
     /// The symbol at a place in its alphabet.
     fn at(index: u16) -> Self;
 
-    /// Joins the codes of each four symbols, of at most [`SHORT_CHUNK`].
-    fn join(symbols: &[[Self; 4]], codes: &ShortCodes, words: &mut [u64]);
+    /// Joins the codes of each four symbols.
+    const JOIN: fn(&[[Self; 4]], &ShortCodes, &mut [u64]);
 
     /// Decodes single symbols.
     const DECODE_SINGLES: LookUp<Singles, Self>;
@@ -35,6 +32,7 @@ pub trait Symbol: Copy + Into<usize> {
 }
 
 impl Symbol for u16 {
+    const JOIN: fn(&[[Self; 4]], &ShortCodes, &mut [u64]) = join_codes;
     const DECODE_SINGLES: LookUp<Singles, Self> = look_up_singles;
     const LONG: usize = 0;
     const WORTHWHILE: f32 = 1.6;
@@ -45,13 +43,10 @@ impl Symbol for u16 {
     fn at(index: u16) -> Self {
         index
     }
-
-    fn join(symbols: &[[Self; 4]], codes: &ShortCodes, words: &mut [u64]) {
-        join_codes(symbols, codes, words);
-    }
 }
 
 impl Symbol for u8 {
+    const JOIN: fn(&[[Self; 4]], &ShortCodes, &mut [u64]) = join_byte_codes;
     const DECODE_SINGLES: LookUp<Singles, Self> = look_up_bytes;
     const LONG: usize = 1 << 15;
     const WORTHWHILE: f32 = 1.2;
@@ -61,12 +56,5 @@ impl Symbol for u8 {
     #[inline(always)]
     fn at(index: u16) -> Self {
         index as u8
-    }
-
-    fn join(symbols: &[[Self; 4]], codes: &ShortCodes, words: &mut [u64]) {
-        let mut wide = [[0; 4]; SHORT_CHUNK / 4];
-        let wide = &mut wide[..symbols.len()];
-        widen(symbols.as_flattened(), wide.as_flattened_mut());
-        join_codes(wide, codes, words);
     }
 }

@@ -90,7 +90,7 @@ pub use class_sizes::class_sizes;
 pub use classes::{Ranked, class_counts, class_places, class_ranks};
 pub use codebook::{Codebook, few_numbers_add, nearest_residual, numbers_add};
 pub(crate) use codes::pack_words;
-pub use codes::{ShortCodes, join_codes, join_entries, join_words};
+pub use codes::{ShortCodes, join_byte_codes, join_codes, join_entries, join_words};
 pub use compact::{Side, compact_beyond, count_above};
 pub use convert::{bf16_add, bf16_to_f32, f16_add, f16_to_f32, f32_add, f32_to_bf16, f32_to_f16};
 pub use copy::copy;
