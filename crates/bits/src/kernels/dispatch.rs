@@ -1,8 +1,8 @@
 //! Compiles a kernel for each instruction set, and selects one at run time.
 
 /// Runs an expression compiled for the widest instruction set. `$simd` is the set's token, of a
-/// type that implements `fearless_simd::Simd`; functions in the expression that are to be compiled
-/// for the set, too, are `#[inline(always)]`.
+/// type that implements `fearless_simd::Simd`; functions and closures in the expression that are to
+/// be compiled for the set, too, are `#[inline(always)]`.
 macro_rules! dispatch {
     ($simd:ident => $run:expr) => {{
         let level = $crate::kernels::level::used();

@@ -166,7 +166,6 @@ fn octaves_of<S: Simd, const WIDTH: usize>(simd: S, group: &[u8], shift: u32) ->
     let load = |at: usize| S::u8s::from_slice(simd, &group[at * bytes..(at + 1) * bytes]);
     let two = |at: usize| (load(at).bitcast::<S::u16s>() & 0x7fff) >> shift;
     let four = |at: usize| (load(at).bitcast::<S::u32s>() & 0x7fff_ffff) >> shift;
-    let eight = |at: usize| (load(at).bitcast::<S::u64s>() & (!0 >> 1)) >> shift;
     let mut octaves = [0; GROUP];
     for (at, out) in octaves.chunks_exact_mut(bytes).enumerate() {
         let vector = match WIDTH {
@@ -177,14 +176,26 @@ fn octaves_of<S: Simd, const WIDTH: usize>(simd: S, group: &[u8], shift: u32) ->
                 half(4 * at).narrow(half(4 * at + 2))
             }
             _ => {
-                let half = |at| eight(at).narrow(eight(at + 1));
-                let quarter = |at| half(at).narrow(half(at + 2));
-                quarter(8 * at).narrow(quarter(8 * at + 4))
+                let (low, high) = (8 * at, 8 * at + 4);
+                eights::<S>(simd, group, low, shift).narrow(eights::<S>(simd, group, high, shift))
             }
         };
         vector.store_slice(out);
     }
     octaves
+}
+
+/// The octaves of the elements of four vectors, of eight bytes each.
+#[inline(always)]
+fn eights<S: Simd>(simd: S, group: &[u8], first: usize, shift: u32) -> S::u16s {
+    // Not `array::from_fn`: the compiler would leave its closure without the set's instructions.
+    let mut parts = [S::u64s::splat(simd, 0); 4];
+    for (at, part) in parts.iter_mut().enumerate() {
+        let bytes = &group[(first + at) * S::u8s::LEN..][..S::u8s::LEN];
+        *part = (S::u8s::from_slice(simd, bytes).bitcast::<S::u64s>() & (!0 >> 1)) >> shift;
+    }
+    let [a, b, c, d] = parts;
+    a.narrow(b).narrow(c.narrow(d))
 }
 
 /// A group without elements.
