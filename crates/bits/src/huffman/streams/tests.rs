@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::samples::{counts_of, entropy, symbols};
+use alloc::collections::BTreeMap;
 use alloc::vec;
 use proptest::prelude::*;
 
@@ -28,25 +29,24 @@ fn decoded(code: &mut Code, bytes: &[u8], count: usize) -> Result<(Vec<u16>, usi
     Ok((out, used))
 }
 
-/// Decodes a stream by comparing every prefix with all canonical codes, and returns the symbols and
-/// the bits read.
+/// Decodes a stream by looking every prefix up among the canonical codes, and returns the symbols
+/// and the bits read.
 fn bit_by_bit(lengths: &[u8], bytes: &[u8], count: usize) -> (Vec<u16>, usize) {
     let mut order: Vec<usize> = (0..lengths.len()).filter(|&at| lengths[at] > 0).collect();
     order.sort_by_key(|&at| (lengths[at], at));
-    let (mut codes, mut next, mut before) = (vec![0u32; lengths.len()], 0, 0);
+    let (mut codes, mut next, mut before) = (BTreeMap::new(), 0, 0);
     for &symbol in &order {
         next <<= lengths[symbol] - before;
-        codes[symbol] = next;
+        codes.insert((lengths[symbol], next), symbol);
         (next, before) = (next + 1, lengths[symbol]);
     }
     let (mut symbols, mut at) = (Vec::new(), 0);
     while symbols.len() < count {
-        let (mut code, mut length) = (0, 0);
+        let (mut code, mut length) = (0u32, 0u8);
         let symbol = loop {
             code = code << 1 | u32::from(bytes[at / 8] >> (at % 8) & 1);
             (at, length) = (at + 1, length + 1);
-            let is_it = |&&symbol: &&usize| lengths[symbol] == length && codes[symbol] == code;
-            if let Some(&symbol) = order.iter().find(is_it) {
+            if let Some(&symbol) = codes.get(&(length, code)) {
                 break symbol;
             }
         };
