@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from .. import _core
 from ._call_sites import GroupDescription
-from ._compressed_group import Alive, CompressedGroup
+from ._compressed_group import CompressedGroup, LiveGroups
 from ._crates import check_crates
 from ._deadlines import DEADLINE
 from ._group_options import GroupOptions
@@ -24,7 +24,7 @@ _NAME = "gradwire"
 # The options that ``configure`` has set.
 _configured: List[GroupOptions] = []
 # The groups of this process that compress.
-_made = Alive()
+_made = LiveGroups()
 # The groups that have been wrapped, with their wrappers, which own the groups.
 _wrapped: WeakKeyDictionary[Any, ref[CompressedGroup]] = WeakKeyDictionary()
 
