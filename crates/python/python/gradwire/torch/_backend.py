@@ -57,8 +57,7 @@ def configure(
             Default: 300.0
         on_nonfinite: ``"skip"``: if a value of a rank is NaN or infinity, the results of all later
             calls in the step are NaN on all ranks, and residuals stay as they were. ``"error"``: an
-            error that names the call; saves a small message for each call, and a copy of the
-            residuals. Default: ``"skip"``
+            error that names the call; saves a copy of the residuals. Default: ``"skip"``
         raw_below: sums with fewer elements are passed on. Default: 4096
         total_steps: the number of steps of the run, for schedules with fractions of it.
             Default: ``None``
