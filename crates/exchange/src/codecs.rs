@@ -256,6 +256,15 @@ impl Codecs {
         sent_elements.include_all();
     }
 
+    /// Whether an average of a tensor is the weighted sum of its messages' values: they carry no
+    /// changes and no votes, and nothing counts the ranks that sent an element.
+    pub(crate) fn adds_up(&self, index: usize) -> bool {
+        let TensorState { schedule, stage, .. } = &self.tensors[index];
+        let spec = schedule.stage(stage.unwrap_or(0));
+        let compressor = spec.compressor();
+        !spec.sends_changes() && !compressor.votes() && compressor.accumulator().is_none()
+    }
+
     /// Whether the messages of a tensor carry changes.
     pub(crate) fn sends_changes(&self, index: usize) -> bool {
         let TensorState { schedule, stage, .. } = &self.tensors[index];

@@ -15,7 +15,7 @@ use std::ops::Range;
 use gradwire::{Dtype, Error, ReduceOp};
 
 use self::arithmetic::Arithmetic;
-pub(crate) use self::in_place::{ARE_MESSAGES, InPlace};
+pub(crate) use self::in_place::{ARE_MESSAGES, InPlace, Terms};
 use self::packing::{Packing, Way};
 use self::segment::{Segment, cut, within};
 use crate::report::{timed, worked};

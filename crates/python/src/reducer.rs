@@ -39,7 +39,7 @@ pub(crate) struct ReducerHandle {
     /// The tensors of each group.
     groups: Mutex<Vec<Arc<[String]>>>,
     /// The expected element type of each tensor's gradients, in the order of the model.
-    dtypes: Mutex<Arc<[Dtype]>>,
+    dtypes: Mutex<Vec<Dtype>>,
     #[pyo3(get)]
     rank: usize,
     #[pyo3(get)]
@@ -157,6 +157,11 @@ impl ReducerHandle {
         self.background.failed()
     }
 
+    /// Whether the averages of a step that are done so far were skipped.
+    fn skipped(&self, step: u64) -> bool {
+        self.background.skipped(step)
+    }
+
     /// The names of the tensors, in the order of the model.
     #[getter]
     fn names(&self) -> Vec<String> {
@@ -169,12 +174,9 @@ impl ReducerHandle {
         for (name, shape, element_type) in tensors {
             let dtype = dtype(&element_type)?;
             let tensor = Tensor::new(name.clone(), &shape);
-            let is_new = !lock(&self.names).contains(&name);
-            self.background.ask(py, move |reducer| reducer.add(tensor))?;
-            if is_new {
+            if self.background.ask(py, move |reducer| reducer.add(tensor))? {
                 lock(&self.names).push(name);
-                let mut dtypes = lock(&self.dtypes);
-                *dtypes = dtypes.iter().copied().chain([dtype]).collect();
+                lock(&self.dtypes).push(dtype);
             }
         }
         Ok(())
@@ -261,7 +263,7 @@ impl ReducerHandle {
     /// The compressor of each tensor's messages at a step, in the order of the model: as `specs`,
     /// but `fp16` or `bf16` for gradients of 16 bits that `none` sends.
     fn message_specs(&self, py: Python<'_>, step: u64) -> PyResult<Vec<String>> {
-        let dtypes = Arc::clone(&lock(&self.dtypes));
+        let dtypes = lock(&self.dtypes).clone();
         self.background.ask(py, move |reducer| {
             let spec = |(at, &dtype)| reducer.spec_at(at, step).for_elements(dtype).to_string();
             Ok(dtypes.iter().enumerate().map(spec).collect())
@@ -328,14 +330,14 @@ impl ReducerHandle {
     /// For each tensor: its name, its number of elements, its compressor at a step, the expected
     /// bytes for normally distributed values, and the bytes of this rank's last messages.
     fn plan(&self, py: Python<'_>, step: u64) -> PyResult<Vec<Plan>> {
-        let dtypes = Arc::clone(&lock(&self.dtypes));
+        let dtypes = lock(&self.dtypes).clone();
         self.background.ask(py, move |reducer| plan(reducer, &dtypes, step))
     }
 
     /// The fewest bytes that this rank's messages of a step are expected to take, each counted
     /// once: for normally distributed values, large or small.
     fn fewest_bytes(&self, py: Python<'_>, step: u64) -> PyResult<f64> {
-        let dtypes = Arc::clone(&lock(&self.dtypes));
+        let dtypes = lock(&self.dtypes).clone();
         self.background.ask(py, move |reducer| fewest_bytes(reducer, &dtypes, step))
     }
 

@@ -1,6 +1,8 @@
 """Process groups whose messages stay on the device, beside those through the host. Kernels run
 under Triton's interpreter, and collectives over gloo."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -14,6 +16,8 @@ import gradwire.torch
 from gradwire.torch._group_calls import Calls
 from gradwire.torch._group_options import GroupOptions
 from gradwire.torch._staging import Output, Staging
+from gradwire.torch.cuda._kept import Kept
+from gradwire.torch.cuda._room import Room
 from models import flat
 from transports import entries
 from world import ranks
@@ -148,6 +152,34 @@ def others(rank, size):
     return host
 
 
+def thirds(rank, size):
+    """Sums and means by each transport."""
+    found = []
+    for transport in BOTH:
+        for spec, exchange in (("terngrad", "all-gather"), ("int8", "scatter-reduce"), ("none", "auto")):
+            group = gradwire.torch.wrap(dist.new_group(), spec, exchange=exchange, seed=7, raw_below=1, transport=transport)
+            # Three times the first fits in 16 bits, three times the second does not.
+            halves = torch.tensor([21000.0, 32752.0], dtype=torch.float16)
+            with gradwire.torch.gradients():
+                for tensor, op in [(values(rank, 0, 300), "SUM"), (values(rank, 1, 300), "AVG"), (halves, "SUM")][: 3 if spec == "none" else 2]:
+                    dist.all_reduce(tensor, getattr(dist.ReduceOp, op), group)
+                    found.append(tensor.float())
+    return found
+
+
+def test_sums_of_three_ranks_are_those_through_the_host():
+    found = ranks(3, thirds)
+    for of_rank in found:
+        host, device = of_rank[: len(of_rank) // 2], of_rank[len(of_rank) // 2 :]
+        for at, (one, other) in enumerate(zip(host, device)):
+            # The backend adds floats in its own order.
+            tolerance = 0.0 if at < 4 else 5e-6 if at < 6 else 32.0
+            torch.testing.assert_close(one, other, rtol=0.0, atol=tolerance, equal_nan=True)
+        exact = sum(values(rank, 0, 300) for rank in range(3))
+        torch.testing.assert_close(host[4], exact, rtol=0.0, atol=1e-6)
+        assert host[6][0].isfinite() and host[6][1].isnan()
+
+
 def test_groups_on_the_device_do_what_those_through_the_host_do():
     (zero, one) = ranks(2, others)
     assert torch.equal(zero, one)
@@ -161,3 +193,40 @@ def test_a_part_of_the_means_is_copied_to_another_tensor():
     done()
     assert torch.equal(output, torch.arange(6.0, 14.0, 2.0)) and future.value() is output
     assert torch.equal(bucket, torch.arange(10.0))
+
+
+def test_places_of_tensors_that_are_gone_are_used_again():
+    room = Room()
+    assert [room.take(elements) for elements in (3, 4, 0, 5)] == [0, 3, 7, 7] and room.end == 12
+    room.give_back(0, 3)
+    assert room.take(2) == 0 and room.take(2) == 12
+    room.give_back(3, 4)
+    # Between the first and the fourth are the elements 2 to 6.
+    assert room.take(5) == 2 and room.take(1) == 14
+    for start, elements in ((14, 1), (7, 5), (12, 2), (0, 2), (2, 5)):
+        room.give_back(start, elements)
+    assert room.end == 0 and room.take(1) == 0
+
+
+def test_kept_arrays_grow_rarely_and_begin_with_zeros():
+    loaded = {}
+    reducer = SimpleNamespace(
+        array=lambda name, kind, averages: loaded.get(name), set_array=lambda name, kind, values, averages: loaded.pop(name, None)
+    )
+    kept, lengths = Kept(reducer, [], torch.device("cpu"), {}), set()
+    for at in range(200):
+        if at == 150:
+            loaded["place 150"] = torch.arange(10.0).numpy().tobytes()
+        kept.add([(f"place {at}", (10,))], {"residual": [f"place {at}"]}, skips=True)
+        own = kept.array("residual")[kept.starts[f"place {at}"] :][:10]
+        assert torch.equal(own, torch.arange(10.0) if at == 150 else torch.zeros(10)), at
+        own.fill_(at + 1.0)
+        lengths.add(len(kept.array("residual")))
+    assert len(lengths) < 15 and max(lengths) <= 3000, lengths
+    # Each place has its own values, and those of the last one are free for the next.
+    assert kept.array("residual")[:2000].view(200, 10)[149].eq(150.0).all()
+    kept.forget("place 7")
+    kept.add([("place 200", (10,))], {"residual": ["place 200"]}, skips=True)
+    assert kept.starts["place 200"] == 70 and not kept.array("residual")[70:80].any()
+    kept.settle(torch.tensor(True))
+    assert not kept.array("residual")[70:80].any() and kept.array("residual")[60:70].eq(0.0).all()

@@ -132,6 +132,12 @@ def summed(rank, size):
         exact = [sum(of_ranks).flatten() / size for of_ranks in zip(*(device.gradients(step, one) for one in range(size)))]
         for error, on_host, on_device, mean in zip(SUMS.values(), *found, exact):
             assert (on_device - mean).abs().max() <= error and (on_device - on_host).abs().max() <= error
+    # Thirds of the largest number of 16 bits are rounded up, but the mean is finite.
+    largest = torch.tensor([[65504.0], [-65504.0]])
+    for name in ("host", "device"):
+        run = Run(rank, ["fp16"], [2], transport=name)
+        run.gradients = lambda *_: [largest]
+        assert torch.equal(run.step(0).view(torch.float32), largest.flatten()), name
     # Residuals depend on this rank only.
     states = [entries(run.handle.state_dict()) for run in (host, device)]
     assert states[0] == states[1] and any(map(any, states[1][1].values()))

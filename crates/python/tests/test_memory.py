@@ -1,5 +1,5 @@
 """Tests that a large bucket only needs memory for its residual and for messages, and none if it is
-uncompressed."""
+uncompressed, and that the means are right then."""
 
 import resource
 import sys
@@ -40,3 +40,23 @@ def test_a_large_bucket_needs_its_residual_and_messages():
 def test_uncompressed_values_are_averaged_in_place():
     for more, message in ranks(2, average, "none"):
         assert message == 4 * ELEMENTS and more < 16 << 20, more
+
+
+def means(rank, size):
+    """Means of values that are sent from their place, in messages of several parts."""
+    # A rank's part is a mebibyte and some elements longer.
+    elements = size * (1 << 18) + 1001
+    exchange = Options("none").reducer([("w", torch.empty(elements))], Channel(private_groups()))
+    tensor_group, numbers = exchange.tensor_group(["w"]), torch.arange(elements, dtype=torch.float32) % 1013
+    for step in range(2):
+        # Whole numbers, whose sum is divisible by the number of ranks.
+        values = numbers * (rank + 1) + size * step
+        exchange.average(tensor_group, step, buffer(values), lambda: None)
+        exchange.wait()
+        assert torch.equal(values, numbers * (size + 1) / 2 + size * step), step
+        # Nothing reads them any more.
+        values.fill_(torch.nan)
+
+
+def test_means_of_values_that_are_sent_from_their_place_are_exact():
+    ranks(3, means)

@@ -19,8 +19,10 @@ impl Codecs {
             .for_each(|codec| codec.estimate.checkpoint.clone_from(&codec.estimate.now));
     }
 
-    /// Restores the state that [`checkpoint`](Self::checkpoint) copied.
+    /// Restores the state that [`checkpoint`](Self::checkpoint) copied, and forgets the messages of
+    /// an average that has not ended.
     pub(crate) fn rollback(&mut self) {
+        self.sums.values_mut().for_each(Vec::clear);
         self.encoder.rollback();
         self.second.iter_mut().for_each(Encoder::rollback);
         self.tensors

@@ -24,23 +24,30 @@ pub(crate) struct AllGather {
 }
 
 impl Collective for AllGather {
+    fn tells_non_finite(&self) -> bool {
+        true
+    }
+
     fn reduce(&mut self, step: &mut Reduction<'_>, mut values: Values<'_>) -> Result<()> {
         let operation = step.operation(Phase::Gather);
-        let rank = step.transport.rank();
+        let (rank, factor) = (step.transport.rank(), step.take_factor());
         self.own.clear();
         if step.weights[rank] != 0.0 {
-            step.compress(|step| self.encode(step, &mut values))?;
+            let encoded = step.compress(|step| self.encode(step, &mut values));
+            step.note(encoded)?;
         }
-        step.wire(|transport| transport.send_to_others(operation, &self.own))?;
+        step.send_to_others(operation, &self.own)?;
         for from in 0..step.transport.size() {
             if from != rank {
-                step.wire(|transport| transport.recv(from, operation, &mut self.received))?;
+                step.recv(from, operation, &mut self.received)?;
             }
-            step.decompress(|step| self.add(step, from, &mut values))?;
+            if step.finite {
+                step.decompress(|step| self.add(step, from, factor, &mut values))?;
+            }
         }
         match values {
-            Values::Host(means) => step.decompress(|step| step.aggregate(means)),
-            Values::Device(_) => Ok(()),
+            Values::Host(means) if step.finite => step.decompress(|step| step.aggregate(means)),
+            _ => Ok(()),
         }
     }
 }
@@ -62,16 +69,18 @@ impl AllGather {
         Ok(())
     }
 
-    /// Adds a rank's messages, times its weight, to the means. A rank with weight 0 sent nothing.
+    /// Adds a rank's messages, times its weight and the factor, to the means. A rank with weight 0
+    /// sent nothing.
     fn add(
         &mut self,
         step: &mut Reduction<'_>,
         rank: usize,
+        factor: f32,
         values: &mut Values<'_>,
     ) -> Result<()> {
         let Self { own, received, forms, .. } = self;
         let packed = if rank == step.transport.rank() { own } else { received };
-        let sender = Sender::one_of_all(rank, step.weights[rank]);
+        let sender = Sender::one_of_all(rank, step.weight(rank, factor));
         let pieces = step.group.pieces();
         match values {
             Values::Host(means) => {

@@ -24,7 +24,7 @@ use self::host::Host;
 use super::collective::{Collective, Reduction};
 use crate::Result;
 use crate::device::Values;
-use crate::mean::{InPlace, MeanBuffer};
+use crate::mean::{InPlace, MeanBuffer, Terms};
 
 /// Averages by all-reduce; see the [module](self).
 pub(crate) struct AllReduce {
@@ -71,8 +71,13 @@ impl AllReduce {
     /// Averages the little-endian elements of tensors that are sent as they are.
     fn average_in_place(&mut self, step: &mut Reduction<'_>, values: &mut [u8]) -> Result<()> {
         step.compress(|step| as_they_are::check(step, values))?;
-        let values = (values, step.group.dtype);
-        self.in_place.average(step.transport, step.step, values, step.report)
+        let mut divisor = step.transport.size() as u32;
+        if step.factor == divisor as f32 {
+            // Sums instead of means.
+            (divisor, step.factor) = (1, 1.0);
+        }
+        let terms = Terms { values, dtype: step.group.dtype, divisor };
+        self.in_place.average(step.transport, step.step, terms, step.report)
     }
 
     /// Decodes the means of all tensors.

@@ -30,11 +30,17 @@ pub(crate) trait Collective: Send {
         group.ranges.iter().enumerate().for_each(|(at, range)| see(at, range.clone()));
     }
 
+    /// Whether a rank tells in place of its messages that its values are not finite, if
+    /// [`Reduction::tells`]; otherwise the caller must know before that all are.
+    fn tells_non_finite(&self) -> bool {
+        false
+    }
+
     /// Averages one group of tensors.
     ///
     /// In: this rank's gradients of the group's tensors, concatenated, or a device that compresses
-    /// them. Out: their mean over all ranks, with the same bits on every rank. After an error the
-    /// content is unspecified.
+    /// them. Out: their mean over all ranks, with the same bits on every rank. After an error, or
+    /// if they are not [finite](Reduction::finite), the content is unspecified.
     fn reduce(&mut self, step: &mut Reduction<'_>, values: Values<'_>) -> Result<()>;
 
     /// As [`reduce`](Self::reduce), for values in the group's element type of 16 bits, which are
@@ -56,6 +62,12 @@ pub(crate) struct Reduction<'a> {
     pub(crate) equal: bool,
     /// For each tensor of the model, the sums of the squares of its gradient's parts.
     pub(crate) squares: Option<&'a [Vec<f32>]>,
+    /// Whether this rank tells the others if its values are not finite, instead of failing.
+    pub(crate) tells: bool,
+    /// Whether the values of all ranks are finite, as far as this rank knows.
+    pub(crate) finite: bool,
+    /// The factor that the means lack: the collective may [take](Self::take_factor) it.
+    pub(crate) factor: f32,
     pub(crate) report: &'a mut StepReport,
 }
 
@@ -79,6 +91,22 @@ impl<'a> Reduction<'a> {
     /// Runs `work` and counts its time as sending and waiting.
     pub(super) fn wire<R>(&mut self, work: impl FnOnce(&mut dyn Transport) -> R) -> R {
         timed(&mut self.report.wire, || work(self.transport))
+    }
+
+    /// The factor of the means, for the messages that are decoded last: then the caller multiplies
+    /// nothing. It is 1 if means are not the weighted sums of such messages.
+    pub(super) fn take_factor(&mut self) -> f32 {
+        let adds_up = self.group.indices.iter().all(|&index| self.codecs.adds_up(index));
+        if adds_up { std::mem::replace(&mut self.factor, 1.0) } else { 1.0 }
+    }
+
+    /// The weight of a rank's messages in the mean, times a factor.
+    pub(super) fn weight(&self, rank: usize, factor: f32) -> f32 {
+        match self.equal {
+            // For sums it is 1, which the product may miss.
+            true => factor / self.weights.len() as f32,
+            false => factor * self.weights[rank],
+        }
     }
 
     /// The operation of a message about the whole group.

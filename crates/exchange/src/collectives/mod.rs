@@ -15,6 +15,7 @@ mod scatter;
 pub mod scatter_reduce;
 mod slices;
 pub mod sparse;
+mod telling;
 
 pub(crate) use self::collective::{Collective, Reduction};
 pub(crate) use self::slices::Cut;

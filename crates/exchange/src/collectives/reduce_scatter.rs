@@ -48,12 +48,20 @@ impl Collective for ReduceScatter {
         self.shards.each_place(&group.tensors, see);
     }
 
+    fn tells_non_finite(&self) -> bool {
+        true
+    }
+
     /// Out: this rank's shard of `values` holds its mean. Other shards are unspecified.
     fn reduce(&mut self, step: &mut Reduction<'_>, values: Values<'_>) -> Result<()> {
         let values = values.on_host()?;
         let place = self.shards.places(&step.group.tensors);
         self.scatter.scatter(step, values, &place)?;
-        self.scatter.average(step, |_, one, mean| {
+        if !step.finite {
+            return Ok(());
+        }
+        let factor = step.take_factor();
+        self.scatter.average(step, factor, |_, one, mean| {
             values[place(one.at, one.slice)].copy_from_slice(mean);
             Ok(())
         })

@@ -8,7 +8,7 @@ use super::packed;
 use super::slices::{self, GroupSlice, Slice, slices_of};
 use crate::codecs::{Codecs, Sender};
 use crate::group::Group;
-use crate::{ExchangeError, Operation, Phase, Result, Transport};
+use crate::{ExchangeError, Operation, Phase, Result};
 
 /// Sends slices to their owners and averages this rank's own.
 pub(super) struct Scatter {
@@ -49,8 +49,9 @@ impl Scatter {
         slices_of(&self.slices, group)
     }
 
-    /// Compresses every slice for its owner, and sends and receives the messages. `place` returns
-    /// the range of a slice in `values`, given the place of its tensor in the group.
+    /// Compresses every slice for its owner, and sends and receives the messages, unless the values
+    /// are not [finite](Reduction::finite). `place` returns the range of a slice in `values`, given
+    /// the place of its tensor in the group.
     pub(super) fn scatter(
         &mut self,
         step: &mut Reduction<'_>,
@@ -58,8 +59,9 @@ impl Scatter {
         place: &dyn Fn(usize, &Slice) -> Range<usize>,
     ) -> Result<()> {
         let operation = step.operation_of_group(Phase::Scatter);
-        step.compress(|step| self.encode(step, values, place))?;
-        step.wire(|transport| self.send(transport, operation))
+        let encoded = step.compress(|step| self.encode(step, values, place));
+        step.note(encoded)?;
+        self.send(step, operation)
     }
 
     fn encode(
@@ -82,22 +84,23 @@ impl Scatter {
         })
     }
 
-    fn send(&mut self, transport: &mut dyn Transport, operation: Operation<'_>) -> Result<()> {
-        for to in transport.endpoint().others() {
-            transport.send(to, operation, &self.outbox[to])?;
+    fn send(&mut self, step: &mut Reduction<'_>, operation: Operation<'_>) -> Result<()> {
+        for to in step.transport.endpoint().others() {
+            step.send(to, operation, &self.outbox[to])?;
         }
-        let rank = transport.rank();
+        let rank = step.transport.rank();
         self.inbox[rank].clone_from(&self.outbox[rank]);
-        for from in (0..transport.size()).filter(|&from| from != rank) {
-            transport.recv(from, operation, &mut self.inbox[from])?;
+        for from in (0..step.transport.size()).filter(|&from| from != rank) {
+            step.recv(from, operation, &mut self.inbox[from])?;
         }
         Ok(())
     }
 
-    /// Averages this rank's slices, and calls `take` with each slice and its mean.
+    /// Averages this rank's slices, and calls `take` with each slice and its mean times a factor.
     pub(super) fn average(
         &mut self,
         step: &mut Reduction<'_>,
+        factor: f32,
         mut take: impl FnMut(&mut Reduction<'_>, GroupSlice<'_>, &[f32]) -> Result<()>,
     ) -> Result<()> {
         let Self { slices, inbox, means, .. } = self;
@@ -115,8 +118,8 @@ impl Scatter {
         means.clear();
         means.resize(own().map(|one| one.slice.range.len()).sum(), 0.0);
         step.decompress(|step| {
-            for (from, (packed, &weight)) in inbox.iter().zip(step.weights).enumerate() {
-                let sender = Sender::one_of_all(from, weight);
+            for (from, packed) in inbox.iter().enumerate() {
+                let sender = Sender::one_of_all(from, step.weight(from, factor));
                 step.decode_all(Phase::Scatter, sender, packed, pieces(), means)?;
             }
             pieces().try_for_each(|piece| {

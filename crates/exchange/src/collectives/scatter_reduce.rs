@@ -35,10 +35,17 @@ impl Collective for ScatterReduce {
         self.scatter.add(cut_tensor(tensor, self.gathered.len()), codecs);
     }
 
+    fn tells_non_finite(&self) -> bool {
+        true
+    }
+
     fn reduce(&mut self, step: &mut Reduction<'_>, values: Values<'_>) -> Result<()> {
         let values = values.on_host()?;
         let group = step.group;
         self.scatter.scatter(step, values, &|at, slice| place(group, at, slice))?;
+        if !step.finite {
+            return Ok(());
+        }
         self.average_own(step)?;
         let gather = step.operation(Phase::Gather);
         step.wire(|transport| transport.all_gather_v(gather, &mut self.gathered))?;
@@ -73,7 +80,7 @@ impl ScatterReduce {
         let Self { scatter, gathered, message, .. } = self;
         let own = &mut gathered[step.transport.rank()];
         own.clear();
-        scatter.average(step, |step, one, mean| {
+        scatter.average(step, 1.0, |step, one, mean| {
             let piece = Piece::whole(one.index, &one.slice.tensor);
             step.compress(|step| step.codecs.at(&piece, step.step).encode_average(mean, message))?;
             packed::append(message, own);
@@ -83,11 +90,11 @@ impl ScatterReduce {
 
     /// Assembles every tensor from the owners' averages.
     fn decode(&self, step: &mut Reduction<'_>, means: &mut [f32]) -> Result<()> {
-        let (group, n) = (step.group, self.gathered.len());
+        let (group, n, weight) = (step.group, self.gathered.len(), step.take_factor());
         for (owner, packed) in self.gathered.iter().enumerate() {
             let own = self.scatter.slices_of(group).filter(|one| one.slice.owner == owner);
             let pieces = own.map(|one| one.piece(place(group, one.at, one.slice)));
-            let sender = Sender { drawn_as: n + owner, ..Sender::alone(owner) };
+            let sender = Sender { drawn_as: n + owner, weight, ..Sender::alone(owner) };
             step.decode_all(Phase::Gather, sender, packed, pieces, means)?;
         }
         Ok(())

@@ -30,23 +30,32 @@ pub(crate) struct InPlace {
     message: Vec<u8>,
 }
 
+/// What a rank averages.
+pub(crate) struct Terms<'a> {
+    /// Little-endian elements.
+    pub(crate) values: &'a mut [u8],
+    pub(crate) dtype: Dtype,
+    /// The number of ranks for means, 1 for sums.
+    pub(crate) divisor: u32,
+}
+
 /// A step of all ranks.
 struct Step<'a> {
     transport: &'a mut dyn Transport,
     step: u64,
     dtype: Dtype,
+    divisor: u32,
     /// The processor time that was spent adding.
     adding: Duration,
 }
 
 impl InPlace {
-    /// Replaces the little-endian elements of `values` by their means over all ranks, with equal
-    /// weights.
+    /// Replaces values by their sums over all ranks, divided by the divisor.
     pub(crate) fn average(
         &mut self,
         transport: &mut dyn Transport,
         step: u64,
-        (values, dtype): (&mut [u8], Dtype),
+        Terms { values, dtype, divisor }: Terms<'_>,
         report: &mut StepReport,
     ) -> Result<()> {
         let (start, ranks, size) = (Instant::now(), transport.size(), dtype.size());
@@ -54,7 +63,7 @@ impl InPlace {
         let cut = |part: usize| (len as u128 * part as u128 / ranks as u128) as usize * size;
         self.cuts.clear();
         self.cuts.extend((0..=ranks).map(cut));
-        let mut step = Step { transport, step, dtype, adding: Duration::ZERO };
+        let mut step = Step { transport, step, dtype, divisor, adding: Duration::ZERO };
         self.scatter(&mut step, values)?;
         self.gather(&mut step, values)?;
         report.decompress += step.adding;
@@ -65,7 +74,7 @@ impl InPlace {
     /// Sends every part to its owner, and replaces this rank's own part by its mean.
     fn scatter(&mut self, step: &mut Step<'_>, values: &mut [u8]) -> Result<()> {
         let Self { cuts, sum, message } = self;
-        let Step { transport, step, dtype, adding } = step;
+        let Step { transport, step, dtype, divisor, adding } = step;
         let (rank, ranks) = (transport.rank(), transport.size());
         let own = cuts[rank]..cuts[rank + 1];
         let [below, mine, above] = split(values, own.clone());
@@ -74,7 +83,7 @@ impl InPlace {
             part if to < rank => &below[part],
             part => &above[part.start - own.end..part.end - own.end],
         };
-        let mut mean = OwnPart::new(rank, ranks, *dtype, mine, sum);
+        let mut mean = OwnPart::new(rank, ranks, *dtype, mine, sum).divided_by(*divisor);
         let incoming = Incoming {
             lengths: &|_| own.len(),
             take: &mut |arrival| worked(adding, || mean.add(arrival)),
@@ -87,7 +96,7 @@ impl InPlace {
     /// Sends the means of this rank's part to all ranks, and takes the means of the other parts.
     fn gather(&mut self, step: &mut Step<'_>, values: &mut [u8]) -> Result<()> {
         let Self { cuts, message, .. } = self;
-        let Step { transport, step, dtype, adding } = step;
+        let Step { transport, step, dtype, adding, .. } = step;
         let rank = transport.rank();
         let own = cuts[rank]..cuts[rank + 1];
         let [below, mine, above] = split(values, own.clone());
@@ -124,7 +133,7 @@ mod tests {
     use crate::in_process;
 
     #[test]
-    fn means_are_sums_in_rank_order_over_the_number_of_ranks() {
+    fn sums_are_in_rank_order_and_means_are_sums_over_the_number_of_ranks() {
         // Sums of the last three depend on the order, and a mean of -0 becomes 0.
         let values = |rank: usize| -> Vec<f32> {
             let other = [1e8, 1.0, -1e8, 3.5, 1e-8][rank];
@@ -133,10 +142,10 @@ mod tests {
                 .chain([-0.0, other, -other, other / 3.0])
                 .collect()
         };
-        for ranks in 1..=5 {
+        for (ranks, divisor) in (1..=5).flat_map(|ranks| [(ranks, ranks as u32), (ranks, 1)]) {
             let naive = |at: usize| {
                 let sum = (1..ranks).fold(values(0)[at], |sum, rank| sum + values(rank)[at]);
-                (sum / ranks as f32 + 0.0).to_bits()
+                (sum / divisor as f32 + 0.0).to_bits()
             };
             let expected: Vec<_> = (0..values(0).len()).map(naive).collect();
             thread::scope(|scope| {
@@ -144,8 +153,9 @@ mod tests {
                     let (expected, mut own) = (&expected, values(transport.rank()));
                     scope.spawn(move || {
                         let (mut means, mut report) = (InPlace::default(), StepReport::default());
-                        let bytes = bytemuck::cast_slice_mut(&mut own);
-                        means.average(&mut transport, 3, (bytes, Dtype::F32), &mut report).unwrap();
+                        let values = bytemuck::cast_slice_mut(&mut own);
+                        let terms = Terms { values, dtype: Dtype::F32, divisor };
+                        means.average(&mut transport, 3, terms, &mut report).unwrap();
                         assert!(own.iter().map(|mean| mean.to_bits()).eq(expected.iter().copied()));
                     });
                 }
@@ -159,8 +169,8 @@ mod tests {
         let operation = Operation::whole(Phase::Scatter, 0);
         ranks[1].send(0, operation, &[0; 8]).unwrap();
         let average = |transport: &mut in_process::InProcess| {
-            let values = (&mut [0; 24][..], Dtype::F32);
-            InPlace::default().average(transport, 0, values, &mut StepReport::default())
+            let terms = Terms { values: &mut [0; 24], dtype: Dtype::F32, divisor: 2 };
+            InPlace::default().average(transport, 0, terms, &mut StepReport::default())
         };
         let error = average(&mut ranks[0]).unwrap_err().to_string();
         assert!(error.contains("a message of 8 bytes instead of 12"), "{error}");

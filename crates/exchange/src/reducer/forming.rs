@@ -54,19 +54,20 @@ impl Reducer {
         Ok(self.groups.len() - 1)
     }
 
-    /// Adds a tensor to the model, whose tensors become known one after the other; does nothing if
-    /// the model has it. Ranks compare it when they [form](Self::form) a group with it.
+    /// Adds a tensor to the model, whose tensors become known one after the other. Returns false,
+    /// and does nothing, if the model has it. Ranks compare it when they [form](Self::form) a group
+    /// with it.
     ///
     /// # Errors
     /// `Config` if the model has a tensor of this name with another shape, if the exchange does not
     /// take the tensor, or for the reducer of a whole model that is cut at once; nothing has
     /// changed then.
-    pub fn add(&mut self, tensor: Tensor) -> Result<()> {
+    pub fn add(&mut self, tensor: Tensor) -> Result<bool> {
         self.alive()?;
         if let Some(&known) = self.by_name.get(tensor.name()) {
             let shape = self.config.tensors[known].shape();
             if shape == tensor.shape() {
-                return Ok(());
+                return Ok(false);
             }
             return refuse(format!(
                 "tensor '{}' has the shape {shape:?}, not {:?}; give another tensor another name",
@@ -82,7 +83,7 @@ impl Reducer {
         self.collective.add(&tensor, &mut self.codecs);
         self.by_name.insert(tensor.name().to_owned(), self.config.tensors.len());
         self.config.tensors.push(tensor);
-        Ok(())
+        Ok(true)
     }
 
     /// Forgets the residual and everything else that is kept for a tensor, on this rank. Returns

@@ -9,10 +9,12 @@ use crate::{Exchange, Result, elements};
 
 impl Reducer {
     /// Whether [`average_halves`](Self::average_halves) takes a group at a step: all-reduce sends
-    /// all its tensors as they are, in the group's [element type](Self::form_of) of 16 bits.
+    /// all its tensors as they are, in the group's [element type](Self::form_of) of 16 bits, and
+    /// does not [multiply](Self::multiply_by) means.
     pub fn takes_halves(&self, group: usize, step: u64) -> bool {
         let sent_as_they_are = |&index: &usize| self.codecs.spec_at(index, step).sends_gradients();
         ARE_MESSAGES
+            && self.factor == 1.0
             && self.exchange_at(step) == Exchange::AllReduce
             && self.participation.plain()
             && self.groups.get(group).is_some_and(|group| {

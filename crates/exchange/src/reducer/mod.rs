@@ -18,6 +18,7 @@ mod pipeline;
 mod queue;
 mod scaled;
 mod sink;
+mod skipping;
 mod stages;
 mod states;
 mod thread;
@@ -80,6 +81,8 @@ pub struct Reducer {
     copied: bool,
     /// Whether the caller says that the step is not finite, whatever the values.
     told_non_finite: bool,
+    /// Multiplies the means.
+    factor: f32,
     report: StepReport,
     message_bytes: usize,
     /// The error that ended the exchange.
@@ -154,6 +157,7 @@ impl Reducer {
             skipping: false,
             copied: false,
             told_non_finite: false,
+            factor: 1.0,
             report: StepReport::default(),
             message_bytes: 0,
             broken: None,
@@ -248,15 +252,33 @@ impl Reducer {
     ) -> Result<Outcome> {
         self.check_len(at, values.len())?;
         let skips = self.config.on_non_finite == OnNonFinite::Skip;
-        if skips && self.skips(step, !self.told_non_finite && all_finite(values))? {
+        let tells = skips && self.collective.tells_non_finite();
+        let told = self.told_non_finite;
+        let skipped = match tells {
+            true => self.skipping,
+            false => skips && self.skips(step, !told && all_finite(values))?,
+        };
+        let mut factor = self.factor;
+        if !skipped {
+            if tells {
+                self.copy_state();
+            }
+            self.reduce(at, step, squares, |collective, step| {
+                (step.tells, step.finite, step.factor) = (tells, !(tells && told), factor);
+                collective.reduce(step, Values::Host(values))?;
+                factor = step.factor;
+                Ok(())
+            })?;
+        }
+        if self.skipping {
             values.fill(f32::NAN);
             return Ok(Outcome::Skipped);
         }
-        self.reduce(at, step, squares, |collective, step| {
-            collective.reduce(step, Values::Host(values))
-        })?;
         for piece in self.groups[at].pieces() {
             self.codecs.add_changes(piece.index, &mut values[piece.range]);
+        }
+        if factor != 1.0 {
+            values.iter_mut().for_each(|mean| *mean *= factor);
         }
         Ok(Outcome::Averaged)
     }
@@ -275,7 +297,8 @@ impl Reducer {
         Ok(group)
     }
 
-    /// Runs the collective for a group, and counts the bytes of its messages.
+    /// Runs the collective for a group, and counts the bytes of its messages. If a rank told that
+    /// its values are not finite, the step is skipped.
     fn reduce(
         &mut self,
         at: usize,
@@ -294,28 +317,19 @@ impl Reducer {
             weights,
             equal: self.participation.plain(),
             squares,
+            tells: false,
+            finite: true,
+            factor: 1.0,
             report,
         };
         run(&mut **collective, &mut reduction)?;
+        if !reduction.finite {
+            self.skip();
+            return Ok(());
+        }
         let bytes = group.indices.iter().map(|&index| codecs.sent_elements(index).bytes);
         self.message_bytes += bytes.sum::<usize>();
         Ok(())
-    }
-
-    /// Whether the step is skipped, because a rank's values or earlier ones are not finite. If so,
-    /// the averages of this step are rolled back.
-    fn skips(&mut self, step: u64, finite: bool) -> Result<bool> {
-        if self.skipping {
-            return Ok(true);
-        }
-        self.skipping = some_non_finite(&mut *self.transport, step, finite)?;
-        match (self.skipping, self.copied) {
-            (true, true) => self.codecs.rollback(),
-            (false, false) => self.codecs.checkpoint(),
-            _ => {}
-        }
-        self.copied = true;
-        Ok(self.skipping)
     }
 
     /// Returns the bytes of all ranks, in rank order, on every rank. All ranks call it at the same
@@ -376,12 +390,4 @@ impl TransportOwner for Reducer {
 
 fn all_finite(values: &[f32]) -> bool {
     values.iter().fold(true, |finite, value| finite & value.is_finite())
-}
-
-/// Whether some rank has a value that is not finite.
-fn some_non_finite(transport: &mut dyn Transport, step: u64, finite: bool) -> Result<bool> {
-    let mut flags = vec![Vec::new(); transport.size()];
-    flags[transport.rank()].push(u8::from(!finite));
-    transport.all_gather_v(Operation::whole(Phase::Check, step), &mut flags)?;
-    Ok(flags.iter().any(|flag| flag.as_slice() != [0]))
 }

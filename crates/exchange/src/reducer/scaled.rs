@@ -1,5 +1,5 @@
-//! Averages of gradients with the factor of a loss that is scaled up, and of values of another
-//! type.
+//! Averages of gradients with the factor of a loss that is scaled up, of values of another type, and
+//! multiples of means.
 
 use gradwire::Dtype;
 
@@ -7,6 +7,14 @@ use super::{Outcome, Reducer};
 use crate::Result;
 
 impl Reducer {
+    /// Multiplies the means of the averages from now on, for example by the number of ranks for
+    /// sums; at first by 1. Most exchanges do so as they add messages, without a pass of its own.
+    /// Averages of [devices](Self::average_device) and [of 16 bits in place](Self::average_halves)
+    /// are not multiplied.
+    pub fn multiply_by(&mut self, factor: f32) {
+        self.factor = factor;
+    }
+
     /// As [`average`](Self::average), for gradients times `scale`, the factor of a loss that is
     /// scaled up. Compressors see the gradients without the factor, so residuals do not depend on
     /// it; their means are multiplied by it. Tensors that `none` sends in the [element

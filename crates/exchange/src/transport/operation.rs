@@ -14,7 +14,7 @@ const WHOLE: u32 = 0xff_ffff;
 pub enum Phase {
     /// Comparison of the configuration at the start.
     Handshake = 1,
-    /// Comparison of parameters in the middle of a run.
+    /// Comparison of parameters in the middle of a run; or whether a rank's values are finite.
     Check = 2,
     /// Waiting for all.
     Barrier = 3,

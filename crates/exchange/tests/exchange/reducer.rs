@@ -1,6 +1,6 @@
 //! Groups of tensors: averages do not depend on the grouping, and no residual is lost.
 
-use crate::common::{adds, connected, exchange, gradients, tensors};
+use crate::common::{adds, connected, exchange, gradients, suits, tensors};
 use gradwire::registry::REGISTRY;
 use gradwire::{Spec, State, Tensor};
 use gradwire_exchange::{
@@ -273,9 +273,9 @@ fn a_survivor_keeps_its_residual_in_a_smaller_group() {
     }
 }
 
-/// A reducer that skips steps, of each exchange and memory.
+/// A reducer that skips steps, of each exchange and memory, and one that counts senders.
 fn skipping() -> impl Iterator<Item = ReducerConfig> {
-    let texts = ["topk:ratio=0.1", "topk:ratio=0.1,ef=ef21"];
+    let texts = ["topk:ratio=0.1", "topk:ratio=0.1,ef=ef21", "chunk-topk:mean=senders"];
     let models = ["all-gather", "scatter-reduce"].map(|name| texts.map(|text| model(name, text)));
     let skip = |model| ReducerConfig { on_non_finite: OnNonFinite::Skip, ..model };
     models.into_iter().flatten().map(skip)
@@ -316,6 +316,56 @@ fn a_step_with_nan_is_taken_back_on_all_ranks() {
             bits(&halves(reducer, rank, 2, None).1)
         });
         assert!(ends[0] == ends[1]);
+    }
+}
+
+#[test]
+fn ranks_tell_of_nan_without_messages_of_its_own() {
+    for name in ["all-gather", "scatter-reduce"] {
+        let messages = |on_non_finite| {
+            let model = ReducerConfig { on_non_finite, ..model(name, "3lc") };
+            ranks(vec![model; 3], |rank, reducer| {
+                let (outcomes, _) = halves(reducer, rank, 0, None);
+                assert_eq!(outcomes, [Outcome::Averaged; 2]);
+                let messages = reducer.report().traffic.messages_up;
+                if on_non_finite == OnNonFinite::Skip {
+                    let (outcomes, _) = halves(reducer, rank, 1, Some(0));
+                    assert_eq!(outcomes, [Outcome::Skipped; 2], "{name}");
+                }
+                messages
+            })
+        };
+        assert_eq!(messages(OnNonFinite::Skip), messages(OnNonFinite::Refuse), "{name}");
+    }
+}
+
+#[test]
+fn multiples_are_the_means_times_the_factor() {
+    // Of messages with other weights, of values in place, and by a pass of its own: after votes,
+    // sums of changes, rounds, and sums that count their senders.
+    let texts = ["none", "fp16", "eden", "topk:ratio=0.1", "chunk-topk:mean=senders"];
+    let texts = texts.into_iter().chain(["topk:ratio=0.1,ef=ef21", "signsgd", "powersgd:rank=1"]);
+    let names = ["all-reduce", "all-gather", "scatter-reduce"];
+    for (name, text) in texts.flat_map(|text| names.map(|name| (name, text))) {
+        if !suits(name, &text.parse::<Spec>().unwrap()) {
+            continue;
+        }
+        let run = |factor: f32| {
+            ranks(vec![model(name, text); 3], |rank, reducer| {
+                reducer.multiply_by(factor);
+                let means = (0..2).map(|at| step(reducer, &[vec![0, 1, 2, 3]], rank, at).concat());
+                (means.collect::<Vec<_>>().concat(), reducer.save())
+            })
+        };
+        let multiples = run(3.0);
+        assert!(multiples.iter().all(|(values, _)| *values == multiples[0].0), "{name}, {text}");
+        for ((means, state), (multiples, other)) in run(1.0).into_iter().zip(multiples) {
+            assert!(state == other, "{name}, {text}: the factor changed what is kept");
+            for (mean, multiple) in means.into_iter().zip(multiples) {
+                let near = (3.0 * mean - multiple).abs() <= 1e-5 * (1.0 + multiple.abs());
+                assert!(near, "{name}, {text}: {multiple} of {mean}");
+            }
+        }
     }
 }
 

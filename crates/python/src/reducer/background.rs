@@ -50,6 +50,12 @@ impl Background {
         self.shared.lock().failure.is_some()
     }
 
+    /// Whether the averages of a step that are done so far were skipped.
+    pub(super) fn skipped(&self, step: u64) -> bool {
+        let now = self.shared.lock().step;
+        now.step == Some(step) && now.skipped
+    }
+
     /// Submits an average of `elements` values, and returns. The thread calls `done()` afterwards.
     pub(super) fn average(
         &self,

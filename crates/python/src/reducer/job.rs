@@ -46,18 +46,16 @@ impl Job {
         let group = reducer.group_of_type(&self.names, self.tensor.dtype())?;
         let (scale, factor) = (self.scale, self.factor);
         let in_place = self.output.as_ref().is_none_or(|output| output.in_place);
-        let range = self.output.as_ref().map_or(0..self.tensor.len(), |one| one.range.clone());
+        reducer.multiply_by(factor);
         if let Some(values) = self.tensor.as_f32().filter(|_| in_place) {
-            let outcome = reducer.average_scaled(group, self.step, values, scale)?;
-            multiply(&mut values[range], factor, f32::INFINITY);
-            return Ok(outcome);
+            return Ok(reducer.average_scaled(group, self.step, values, scale)?);
         }
-        let is_plain = factor == 1.0 && self.output.is_none();
-        if is_plain && reducer.takes_halves(group, self.step) {
+        if self.output.is_none() && reducer.takes_halves(group, self.step) {
             let halves = self.tensor.as_halves().expect("the group has the tensor's type");
             return Ok(reducer.average_halves(group, self.step, scale, halves)?);
         }
-        let most = if self.tensor.dtype() == Dtype::F16 { F16_MAX } else { f32::INFINITY };
+        let range = self.output.as_ref().map_or(0..self.tensor.len(), |one| one.range.clone());
+        let may_overflow = factor != 1.0 && self.tensor.dtype() == Dtype::F16;
         let mut out = self.output.as_ref().map_or(self.tensor, |output| output.part);
         let outcome = reducer.average_converted(
             group,
@@ -66,7 +64,9 @@ impl Job {
             |wide| self.tensor.read(wide),
             |wide| {
                 let means = &mut wide[range];
-                multiply(means, factor, most);
+                if may_overflow {
+                    mark_overflow(means);
+                }
                 out.write(means);
             },
         );
@@ -77,15 +77,9 @@ impl Job {
 /// The largest number of 16 bits.
 const F16_MAX: f32 = 65504.0;
 
-/// Multiplies means by a factor. A product above `most` becomes NaN: written as the largest number,
-/// it would hide an overflow from a trainer that scales its losses.
-fn multiply(values: &mut [f32], factor: f32, most: f32) {
-    if factor == 1.0 {
-        return;
-    }
-    values.iter_mut().for_each(|value| *value *= factor);
-    if most.is_finite() {
-        let over = |value: &&mut f32| value.abs() > most;
-        values.iter_mut().filter(over).for_each(|value| *value = f32::NAN);
-    }
+/// Replaces products that 16 bits do not hold by NaN: written as the largest number, they would
+/// hide an overflow from a trainer that scales its losses.
+fn mark_overflow(values: &mut [f32]) {
+    let over = |value: &&mut f32| value.abs() > F16_MAX;
+    values.iter_mut().filter(over).for_each(|value| *value = f32::NAN);
 }

@@ -68,6 +68,9 @@ pub(super) fn decode(
     means: &mut MeanBuffer,
 ) -> Result<()> {
     values.fill(0.0);
+    let mut tensors = step.group.tensors.iter();
+    let in_rounds = tensors.any(|tensor| step.codecs.has_rounds(tensor));
+    let weight = if in_rounds { 1.0 } else { step.take_factor() };
     for (at, piece) in step.group.pieces().enumerate() {
         let out = &mut values[piece.range.clone()];
         let has_rounds = step.codecs.has_rounds(piece.tensor);
@@ -77,7 +80,7 @@ pub(super) fn decode(
             codec.conclude(means.means_of(at), out, bytes)?;
         } else {
             // A mean has no single sender; a linear message does not depend on its sender.
-            codec.add(Sender::alone(0), means.message(at), out)?;
+            codec.add(Sender { weight, ..Sender::alone(0) }, means.message(at), out)?;
         }
     }
     Ok(())

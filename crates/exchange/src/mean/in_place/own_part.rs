@@ -23,6 +23,8 @@ pub(super) struct OwnPart<'a> {
     rank: usize,
     ranks: usize,
     dtype: Dtype,
+    /// What sums are divided by.
+    divisor: u32,
     values: &'a mut [u8],
     sum: &'a mut Sum,
 }
@@ -40,7 +42,13 @@ impl<'a> OwnPart<'a> {
         if ranks == 1 {
             without_negative_zeros(values, dtype);
         }
-        Self { rank, ranks, dtype, values, sum }
+        Self { rank, ranks, dtype, divisor: ranks as u32, values, sum }
+    }
+
+    /// The same part with another divisor than the number of ranks.
+    pub(super) fn divided_by(mut self, divisor: u32) -> Self {
+        self.divisor = divisor;
+        self
     }
 
     /// Adds another rank's version of some values. Ranks follow each other in order.
@@ -59,7 +67,7 @@ impl<'a> OwnPart<'a> {
     /// From this rank's turn on, the sums are in place of the values.
     fn add_single(&mut self, Arrival { from, at, bytes }: Arrival<'_>) {
         let is_last = self.is_last(from);
-        let Self { rank, ranks, values, sum: Sum { sums: before, .. }, .. } = self;
+        let Self { rank, divisor, values, sum: Sum { sums: before, .. }, .. } = self;
         let place = at / 4..(at + bytes.len()) / 4;
         let mut term = bytes;
         if from < *rank && *rank > 1 {
@@ -73,14 +81,14 @@ impl<'a> OwnPart<'a> {
         // The sum of two numbers does not depend on their order.
         let out = cast_slice_mut(&mut values[at..at + bytes.len()]);
         match is_last {
-            true => kernels::f32_mean(term, *ranks as u32, out),
+            true => kernels::f32_mean(term, *divisor, out),
             false => kernels::f32_add(term, 1.0, out),
         }
     }
 
     fn add_half(&mut self, Arrival { from, at, bytes }: Arrival<'_>) {
         let is_last = self.is_last(from);
-        let Self { rank, ranks, dtype, values, sum: Sum { sums, bits } } = self;
+        let Self { rank, ranks, dtype, divisor, values, sum: Sum { sums, bits } } = self;
         let add = match dtype {
             Dtype::F16 => kernels::f16_add,
             _ => kernels::bf16_add,
@@ -102,7 +110,7 @@ impl<'a> OwnPart<'a> {
             add(values, 1.0, sums);
         }
         if is_last {
-            sums.iter_mut().for_each(|sum| *sum /= *ranks as f32);
+            sums.iter_mut().for_each(|sum| *sum /= *divisor as f32);
             elements::narrow(sums, *dtype, bits, values);
             without_negative_zeros(values, *dtype);
         }

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from .. import _core
 from ._call_sites import GroupDescription
-from ._compressed_group import Alive, CompressedGroup
+from ._compressed_group import CompressedGroup, LiveGroups
 from ._crates import check_crates
 from ._deadlines import DEADLINE
 from ._group_options import GroupOptions
@@ -24,7 +24,7 @@ _NAME = "gradwire"
 # The options that ``configure`` has set.
 _configured: List[GroupOptions] = []
 # The groups of this process that compress.
-_made = Alive()
+_made = LiveGroups()
 # The groups that have been wrapped, with their wrappers, which own the groups.
 _wrapped: WeakKeyDictionary[Any, ref[CompressedGroup]] = WeakKeyDictionary()
 
@@ -57,8 +57,7 @@ def configure(
             Default: 300.0
         on_nonfinite: ``"skip"``: if a value of a rank is NaN or infinity, the results of all later
             calls in the step are NaN on all ranks, and residuals stay as they were. ``"error"``: an
-            error that names the call; saves a small message for each call, and a copy of the
-            residuals. Default: ``"skip"``
+            error that names the call; saves a copy of the residuals. Default: ``"skip"``
         raw_below: sums with fewer elements are passed on. Default: 4096
         total_steps: the number of steps of the run, for schedules with fractions of it.
             Default: ``None``

@@ -15,15 +15,15 @@ from ._group_calls import Averaging, Calls, flat_or_none
 from ._group_options import GroupOptions
 from ._states import State
 
-# Of the class itself: what a group is, not what it does.
-_OWN = {
+# What a group is, not what it does: these stay those of the class itself.
+_NOT_PASSED_ON = {
     "BackendType", "boxed", "unbox", "bound_device_id", "group_name", "group_desc", "name", "rank", "size",
     "_device_types", "_get_backend", "get_backend", "_register_backend", "_set_default_backend", "_set_group_name",
     "_set_group_desc", "_get_backend_name", "_backend_id",
 }  # fmt: skip
 
 # The names by which C++ calls methods that have another name in Python.
-_OTHER_NAMES = {
+_NAMES_IN_CPP = {
     "recvAnysource": "recv_anysource",
     "start_coalescing": "_start_coalescing",
     "end_coalescing": "_end_coalescing",
@@ -204,7 +204,7 @@ class CompressedGroup(ProcessGroup):
             raise _core.ConfigError("the process group has ended; give the framework another one, or call gradwire.torch.wrap again")
         (tensor,) = tensors
         reason = self._calls.why_not(tensor, op, tensor.numel() if elements is None else elements)
-        return reason or ("its memory has gaps" if flat_or_none(tensor) is None else "")
+        return reason or ("its memory has gaps" if not tensor.is_contiguous() and flat_or_none(tensor) is None else "")
 
     def _scatter_reason(self, output: torch.Tensor, values: torch.Tensor, op: Any) -> str:
         reason = self._reason([values], op)
@@ -236,7 +236,7 @@ class CompressedGroup(ProcessGroup):
         return works[0] if len(works) == 1 else Several(works)
 
 
-class Alive:
+class LiveGroups:
     """The groups that have not ended, in the order in which they were made."""
 
     def __init__(self) -> None:
@@ -328,10 +328,10 @@ def _passing(name: str, inner_name: str) -> Callable[..., Any]:
 
 def _pass_the_rest_on() -> None:
     for name in dir(ProcessGroup):
-        own = name in vars(CompressedGroup) or name in _OWN or name.startswith("__")
+        own = name in vars(CompressedGroup) or name in _NOT_PASSED_ON or name.startswith("__")
         if not own and callable(getattr(ProcessGroup, name)):
             setattr(CompressedGroup, name, _passing(name, name))
-    for name, inner_name in _OTHER_NAMES.items():
+    for name, inner_name in _NAMES_IN_CPP.items():
         if hasattr(ProcessGroup, inner_name):
             setattr(CompressedGroup, name, _passing(name, inner_name))
 

@@ -17,11 +17,18 @@ from ._reports import error_of, packed, renumbered, unpacked
 # The most names of parameters in an error.
 _NAMES = 4
 
+# The seconds between two checks for Ctrl-C.
+_GLANCE = 0.05
+
 # In the errors of ranks that know whose gradient is not finite.
 _KNOWN = "has NaN or infinity on"
 
 # Errors that the failure of another rank causes.
 _SECONDARY = ("PeerLostError", "DeadlineError")
+
+# In the errors of PyTorch's collectives if another rank or the network fails: the source of gloo's
+# connections, and results of NCCL.
+_OF_CONNECTIONS = ("gloo/transport/", "ncclRemoteError", "ncclSystemError")
 
 # Which of several errors, given as kind and text, names the cause: the first of these that some
 # rank has. Other ranks may know a slice that is not finite, or only that something is.
@@ -186,8 +193,9 @@ class Failures:
 
 
 def _explained(error: Exception) -> Exception:
-    """An error of PyTorch's collectives as one of gradwire's."""
-    if isinstance(error, _core.GradwireError) or not isinstance(error, RuntimeError):
+    """An error of a connection between ranks, in PyTorch's collectives, as one of gradwire's. Other
+    errors, such as missing memory, stay as they are."""
+    if not isinstance(error, RuntimeError) or not any(mark in str(error) for mark in _OF_CONNECTIONS):
         return error
     late = "imed out" in str(error) or "timeout" in str(error)
     text = f"{'ranks did not exchange their gradients within the deadline' if late else 'ranks lost their connection'}: {error}"
@@ -217,8 +225,14 @@ class Pending:
         """Whether none is under way."""
         return self._count == 0
 
+    def wait_for(self, ended: Callable[[], bool]) -> bool:
+        """Waits until one has ended for which ``ended()`` is true then, but only a moment, so that
+        Ctrl-C ends the wait. Returns ``ended()``."""
+        with self._idle:
+            return self._idle.wait_for(ended, _GLANCE)
+
     def wait(self) -> None:
         """Waits until none is under way; Ctrl-C ends the wait."""
         with self._idle:
             while self._count:
-                self._idle.wait(0.05)
+                self._idle.wait(_GLANCE)

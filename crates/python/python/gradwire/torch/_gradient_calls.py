@@ -26,12 +26,19 @@ class _Blocks:
         self._at_end.append(weakref.WeakMethod(listener))
 
     def end(self, failed: bool) -> None:
-        """Calls the methods of ``at_end``. ``failed``: an exception ends the block."""
+        """Calls the methods of ``at_end``. ``failed``: an exception ends the block. Raises the
+        first error of a method after calling all."""
         references, self._at_end = self._at_end, []
+        first: Optional[Exception] = None
         for reference in references:
             listener = reference()
-            if listener is not None:
-                listener(failed)
+            try:
+                if listener is not None:
+                    listener(failed)
+            except Exception as error:
+                first = first or error
+        if first is not None:
+            raise first
 
 
 _blocks = _Blocks()
@@ -85,46 +92,17 @@ def is_of_function() -> bool:
     return node is not None and "AccumulateGrad" not in node.name() and not hasattr(node, "param_group")
 
 
-class _OptimizerSteps:
-    """Counts the steps of all optimizers."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        # The backward pass in which the last one was taken; -1 outside of one.
-        self.task = -1
-        self._listeners: List[Any] = []
-
-    def watch(self) -> None:
-        """Begins to count."""
-        if not self._watches:
-            self._watches = True
-            register_optimizer_step_post_hook(self._note)
-
-    def listen(self, listener: Callable[[torch.optim.Optimizer], None]) -> None:
-        """Calls a method after each step, as long as its object is alive."""
-        self.watch()
-        self._listeners.append(weakref.WeakMethod(listener))
-
-    def _note(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        self.count += 1
-        self.task = torch._C._current_graph_task_id()
-        for reference in list(self._listeners):
-            listener = reference()
-            if listener is None:
-                self._listeners.remove(reference)
-            else:
-                listener(optimizer)
-
-    _watches = False
-
-
-_optimizer_steps = _OptimizerSteps()
-
-
 def watch_optimizers(listener: Callable[[torch.optim.Optimizer], None]) -> None:
     """Calls a method of an object after each step of an optimizer, as long as the object is
     alive."""
-    _optimizer_steps.listen(listener)
+    reference = weakref.WeakMethod(listener)
+
+    def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        alive = reference()
+        if alive is not None:
+            alive(optimizer)
+
+    weakref.finalize(listener.__self__, register_optimizer_step_post_hook(note).remove).atexit = False  # type: ignore[attr-defined]
 
 
 class StepEnds:
@@ -135,8 +113,10 @@ class StepEnds:
     """
 
     def __init__(self) -> None:
-        _optimizer_steps.watch()
-        self._seen = _optimizer_steps.count
+        # Whether an optimizer has taken a step since the present step began, and whether the last
+        # one was outside of a backward pass.
+        self._stepped = self._stepped_outside = False
+        watch_optimizers(self._note)
         self._pass: Optional[Pass] = None
         # The block that was open at the last call, and the number of functions that the forward
         # passes of this thread had called.
@@ -166,9 +146,11 @@ class StepEnds:
     def begins_step(self, begins_pass: bool, is_skipped: Callable[[], bool]) -> bool:
         """Whether a call, which may be the first of its pass, is the first of its step.
         ``is_skipped`` tells whether values of the present step were not finite."""
-        stepped = _optimizer_steps.count != self._seen and (begins_pass or _optimizer_steps.task == -1)
+        stepped = self._stepped and (begins_pass or self._stepped_outside)
         if not (self._told or stepped or (begins_pass and is_skipped())):
             return False
-        self._seen = _optimizer_steps.count
-        self._told = False
+        self._stepped = self._stepped_outside = self._told = False
         return True
+
+    def _note(self, _: torch.optim.Optimizer) -> None:
+        self._stepped, self._stepped_outside = True, torch._C._current_graph_task_id() == -1

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Optional
+from typing import List, NamedTuple, Optional
 
 import torch
 
 from ._staging import Output
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A collective in its place of the step."""
 
     # The name of the place.
     place: str
     # This rank's values, flat. They become the means, unless there is an ``output``.
     values: torch.Tensor
+    # What the caller's future gets: the tensors that then have the means.
+    tensors: List[torch.Tensor]
     # Multiplies the means: the number of ranks for sums.
     factor: float = 1.0
     # A flat tensor. It may be a part of the values.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
-from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -35,17 +34,9 @@ _TYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "b
 class Averaging(Work):  # type: ignore[misc]
     """The work of a compressed collective."""
 
-    def __init__(self, exchange: GroupExchange, average: Average, tensor: torch.Tensor) -> None:
-        """``tensor`` has the result when the average has ended."""
+    def __init__(self, exchange: GroupExchange, average: Average) -> None:
         super().__init__()
-        self._exchange, self._average = exchange, average
-
-        def take(done: Future) -> List[torch.Tensor]:
-            # Raises the error of an average that has failed.
-            done.value()
-            return [tensor]
-
-        self._future = average.future.then(take)
+        self._exchange, self._average, self._future = exchange, average, average.future
 
     def wait(self, timeout: Any = None) -> bool:
         """Waits for the result; raises the error of an average that has failed, and
@@ -75,8 +66,8 @@ class Averaging(Work):  # type: ignore[misc]
 
     def result(self) -> List[torch.Tensor]:
         """The tensors."""
-        value = self._future.wait()
-        return list(value) if isinstance(value, (list, tuple)) else [value]
+        found: List[torch.Tensor] = self._future.wait()
+        return found
 
 
 class Calls:
@@ -85,6 +76,9 @@ class Calls:
     def __init__(self, group: Any, options: GroupOptions) -> None:
         # The group owns this object, or is its key.
         self._reference = weakref.ref(group)
+        # The number of ranks of the group, and this rank's number.
+        self.ranks: int = group.size()
+        self._rank: int = group.rank()
         self.options = options
         self._sites = CallSites()
         self._exchanges: Dict[str, GroupExchange] = {}
@@ -98,12 +92,6 @@ class Calls:
     @property
     def _group(self) -> Any:
         return self._reference()
-
-    @property
-    def ranks(self) -> int:
-        """The number of ranks of the group."""
-        size: int = self._group.size()
-        return size
 
     def why_not(self, tensor: torch.Tensor, op: Any, elements: int) -> str:
         """Why a sum or mean of ``elements``, among them those of a tensor, is passed on; "" if it
@@ -120,7 +108,7 @@ class Calls:
             return _OUTSIDE
         if self.options.when == "backward" and is_of_function():
             return _OF_FUNCTION
-        if self._group.size() == 1:
+        if self.ranks == 1:
             return "the group has one rank"
         return ""
 
@@ -161,65 +149,56 @@ class Calls:
 
     def all_reduce(self, collective: str, tensor: torch.Tensor, op: Any, name: Optional[str] = None) -> Averaging:
         """Replaces a tensor by its sum or mean over all ranks."""
-        with self._alone(collective):
-            values = _flat(tensor)
-            kind = Kind(collective, _TYPES[tensor.dtype], tensor.numel())
-            call = lambda place: Call(place, values, self._factor(op))
-            return Averaging(*self._started(REPLICAS, kind, values, name, call), tensor)
+        kind = Kind(collective, _TYPES[tensor.dtype], tensor.numel())
+        return self._started(REPLICAS, kind, Call("", _flat(tensor), [tensor], self._factor(op)), name)
 
     def reduce_scatter(
         self, collective: str, output: torch.Tensor, values: torch.Tensor, op: Any, name: Optional[str] = None
     ) -> Averaging:
         """Writes this rank's part of the sum or mean of flat ``values`` to a contiguous ``output``.
         ``values`` is left as it was, unless ``output`` is a part of it."""
-        with self._alone(collective):
-            kind = Kind(collective, _TYPES[values.dtype], values.numel())
-            own = Output(output.detach().view(-1), self._group.rank() * output.numel())
-            call = lambda place: Call(place, values, self._factor(op), own)
-            return Averaging(*self._started(SHARDS, kind, values, name, call), output)
+        kind = Kind(collective, _TYPES[values.dtype], values.numel())
+        own = Output(output.detach().view(-1), self._rank * output.numel())
+        return self._started(SHARDS, kind, Call("", values, [output], self._factor(op), own), name)
 
     def gather(self, collective: str, output: torch.Tensor, own: torch.Tensor, name: Optional[str] = None) -> Averaging:
         """Writes the flat parts of all ranks to flat ``output``, compressed; every rank gets the
         same bits, also of its own part."""
-        with self._alone(collective):
-            kind = Kind(collective, _TYPES[output.dtype], output.numel())
-            start = self._group.rank() * own.numel()
-            part = output[start : start + own.numel()]
-            if part.data_ptr() != own.data_ptr():
-                part.copy_(own.view_as(part))
-            return Averaging(*self._started(GATHERS, kind, output, name, lambda place: Call(place, output)), output)
+        kind = Kind(collective, _TYPES[output.dtype], output.numel())
+        start = self._rank * own.numel()
+        part = output[start : start + own.numel()]
+        if part.data_ptr() != own.data_ptr():
+            part.copy_(own.view_as(part))
+        return self._started(GATHERS, kind, Call("", output, [output]), name)
 
-    def _started(
-        self, exchange_kind: str, kind: Kind, values: torch.Tensor, name: Optional[str], call: Callable[[str], Call]
-    ) -> Tuple[GroupExchange, Average]:
-        """Starts the call that ``call`` makes for its place; returns its exchange, too."""
-        exchange = self.exchange(exchange_kind)
+    def _started(self, exchange_kind: str, kind: Kind, call: Call, name: Optional[str]) -> Averaging:
+        """Starts a call, whose place is found here. Refuses calls of two threads at the same time:
+        their order may differ between ranks."""
+        if not self._busy.acquire(blocking=False):
+            raise _core.ConfigError(
+                f"two threads call compressed collectives of process group '{self._group.group_name}' at the same time, here "
+                f"{kind.collective}, and ranks must call them in the same order; call them from one thread, or give each thread its own "
+                "process group"
+            )
         try:
-            place = exchange.place(kind, values, name)
+            exchange = self.exchange(exchange_kind)
+            return Averaging(exchange, self._average(exchange, kind, call, name))
+        finally:
+            self._busy.release()
+
+    def _average(self, exchange: GroupExchange, kind: Kind, call: Call, name: Optional[str]) -> Average:
+        try:
+            place = exchange.place(kind, call.values, name)
             collective = kind.collective if name is None else f"{kind.collective} '{name}'"
-            site = CallSite(collective, kind.elements, kind.element_type, self.options.compressor, "", place=place)
-            self._sites.count(site)
-            return exchange, exchange.average(call(place))
+            self._sites.count(CallSite(collective, kind.elements, kind.element_type, self.options.compressor, "", place=place))
+            return exchange.average(call._replace(place=place))
         except BaseException:
             # The other ranks wait for this one.
             exchange.fail()
             raise
 
     def _factor(self, op: Any) -> float:
-        return 1.0 if op == dist.ReduceOp.AVG else float(self._group.size())
-
-    @contextmanager
-    def _alone(self, collective: str) -> Iterator[None]:
-        """Refuses calls of two threads at the same time: their order may differ between ranks."""
-        if not self._busy.acquire(blocking=False):
-            raise _core.ConfigError(
-                f"two threads call compressed collectives of process group '{self._group.group_name}' at the same time, here {collective}, "
-                "and ranks must call them in the same order; call them from one thread, or give each thread its own process group"
-            )
-        try:
-            yield
-        finally:
-            self._busy.release()
+        return 1.0 if op == dist.ReduceOp.AVG else float(self.ranks)
 
     def tell_step(self) -> None:
         """The step has ended."""

@@ -6,7 +6,6 @@ import time
 import warnings
 import weakref
 from functools import partial
-from threading import Event
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 import torch
@@ -26,17 +25,15 @@ from ._places import Kind, Places
 from ._staging import Output, Staging
 from ._states import State
 
-# The seconds between two checks for Ctrl-C.
-_GLANCE = 0.05
-
 
 class Average:
     """An average under way."""
 
     def __init__(self, future: Future) -> None:
+        # Of the caller's tensors.
         self.future = future
-        # Set when the host has nothing more to do for it.
-        self.ended = Event()
+        # Whether the host has nothing more to do for it.
+        self.ended = False
         # Whether the values of a rank were not finite; known at the end, unless messages stay on
         # the device.
         self.skipped = False
@@ -192,6 +189,9 @@ class GroupExchange(Handle):
         if place not in self._tensors:
             return False
         found: bool = self._reducer.forget(place)
+        self._averages.pop(place, None)
+        for staging in self._staging.values():
+            staging.forget((self._tensor_groups[place], 0))
         return (self._on_device is not None and self._on_device.forget(place)) or found
 
     def average(self, call: Call) -> Average:
@@ -200,7 +200,7 @@ class GroupExchange(Handle):
         self._add(call.place, call.values)
         if self._stays_on_device(call):
             average = self._last = Average(self._on_device.average_call(self._step - 1, call))  # type: ignore[union-attr]
-            average.ended.set()
+            average.ended = True
             return average
         before = self._averages.get(call.place)
         if before is not None:
@@ -230,43 +230,42 @@ class GroupExchange(Handle):
     def _through_the_host(self, call: Call) -> Average:
         """Starts an average by messages that pass through main memory."""
         ready: Optional[Callable[[], Optional[float]]] = None
-        host, own, future = call.values, call.output, Future()
-        done: Callable[[], None] = partial(future.set_result, call.result)
+        host, own, pending = call.values, call.output, Future()
+        future, done = pending, partial(pending.set_result, call.tensors)
         if host.device.type != "cpu":
             staging = self._staging.setdefault(host.device, Staging(host.device))
             number = (self._tensor_groups[call.place], 0)
-            future, host, done, ready = staging.stage(number, call.values, 1.0, own)
+            pending, host, done, ready = staging.stage(number, call.values, 1.0, own)
+            future = pending.then(partial(_tensors_of, call))
             own = None if own is None else Output(host[own.start : own.start + own.tensor.numel()], own.start)
-        average, probed = Average(future), host if own is None else own.tensor
+        average, step = Average(future), self._step - 1
 
         def finish() -> None:
             try:
                 if self._reducer.failed:
                     # The values are no averages.
                     raise _core.GradwireError(f"the exchange of '{call.place}' failed; wait() of its work raises the cause")
-                # Of a skipped step all means are NaN; a part may also have single ones, which the
-                # other ranks do not see: products that 16 bits do not hold.
-                average.skipped = bool(probed.numel() and probed[0].isnan() and probed.isnan().all())
+                average.skipped = self._reducer.skipped(step)
                 done()
             except Exception as error:
-                if not future.done():
-                    future.set_exception(error)
+                if not pending.done():
+                    pending.set_exception(error)
                 raise
             finally:
+                average.ended = True
                 self._under_way.end()
-                average.ended.set()
 
         self._under_way.begin()
         self._has_sent = True
         output = None if own is None else (own.start, buffer(own.tensor, call.place))
         tensor_group, values = self._tensor_groups[call.place], buffer(host, call.place)
-        self._reducer.average(tensor_group, self._step - 1, values, finish, ready=ready, factor=call.factor, output=output)
+        self._reducer.average(tensor_group, step, values, finish, ready=ready, factor=call.factor, output=output)
         return average
 
     def wait_for(self, average: Average, seconds: Optional[float]) -> None:
         """Waits until an average is there; Ctrl-C ends the wait."""
         until = None if seconds is None else time.monotonic() + seconds
-        while not average.ended.wait(_GLANCE):
+        while not (average.ended or self._under_way.wait_for(lambda: average.ended)):
             if until is not None and time.monotonic() > until:
                 raise _core.DeadlineError(f"a compressed collective did not end within {seconds:g} s, the timeout of its wait()")
 
@@ -299,6 +298,8 @@ class GroupExchange(Handle):
             except _core.GradwireError as error:
                 # Whoever waits for the work gets it.
                 self._failure = error
+            if self._on_device is not None and self._failure is None:
+                self._on_device.finish()
         super().close()
         if self._on_device is not None:
             self._on_device.release()
@@ -371,3 +372,9 @@ class GroupExchange(Handle):
                     self._reducer.add([(name, shape, element_type)])
                     self._tensors[name] = list(shape), element_type
                     self._tensor_groups[name] = self._reducer.tensor_group([name])
+
+
+def _tensors_of(call: Call, staged: Future) -> List[torch.Tensor]:
+    # Raises the error of an average that has failed.
+    staged.value()
+    return call.tensors

@@ -164,6 +164,10 @@ class Staging:
         # DistributedDataParallel rebuilds its buckets, they take the memory of the old ones.
         self._pinned: Dict[Tuple[int, int], Pinned] = {}
 
+    def forget(self, number: Tuple[int, int]) -> None:
+        """Frees the main memory of a bucket, if it has some."""
+        self._pinned.pop(number, None)
+
     def stage(
         self, number: Tuple[int, int], tensor: torch.Tensor, scale: Scale, output: Optional[Output] = None
     ) -> Tuple[Future, torch.Tensor, Callable[[], None], Callable[[], Optional[float]]]:
@@ -230,13 +234,10 @@ def divided(bucket: torch.Tensor, scale: Scale) -> torch.Tensor:
     return bucket if is_one(scale) else bucket.float() / scale
 
 
-def multiply(means: torch.Tensor, factor: float, dtype: torch.dtype) -> None:
-    """Multiplies float32 means, for a result of another type. A product that float16 cannot hold
-    becomes NaN, as on the host: as the largest number it would hide an overflow."""
-    if factor != 1.0:
-        means.mul_(factor)
-        if dtype == torch.float16:
-            means.masked_fill_(means.abs() > torch.finfo(dtype).max, torch.nan)
+def mark_overflow(products: torch.Tensor) -> None:
+    """Replaces products of means that float16 cannot hold by NaN, as on the host: as the largest
+    number they would hide an overflow."""
+    products.masked_fill_(products.abs() > torch.finfo(torch.float16).max, torch.nan)
 
 
 def write(means: torch.Tensor, scale: Scale, bucket: torch.Tensor) -> None:

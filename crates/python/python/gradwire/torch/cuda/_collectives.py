@@ -14,7 +14,8 @@ The caller cuts tensors into pieces and decides where their elements are:
   buffer. An all-reduce by an all-gather, for a few ranks. Owners and ``own`` do not matter.
 - ``Sum``: the same for messages that are floats, which the backend's all-reduce adds up.
 
-If some element of the step was not finite on a rank, ``means`` and ``add`` make all results NaN.
+``means`` and ``add`` multiply results by ``factor``. If some element of the step was not finite on
+a rank, they make all results NaN.
 
 ``pack`` takes the kept arrays with the names ``kept``. It and the other method may run in two
 streams. A scatter-reduce is a ``Scatter`` and then a ``Gather`` of the means. Messages are added in
@@ -36,7 +37,7 @@ from ._memory import Arrays
 from .halves import Uncompressed
 from ._nonfinite import NonFinite, note
 from ._packed import ALIGNMENT, Coding, Layout, Packer, Sender, Unpacker
-from ._repeated import Repeated
+from ._repeated import RepeatedBy
 
 
 # The types of values that are summed.
@@ -169,7 +170,7 @@ class Scatter:
         own = [place for place, owner in enumerate(owners) if owner == peers.rank]
         # Elements between the pieces must be 0.
         self._new = torch.empty if sum(self._pieces[place].own.elements for place in own) == own_elements else torch.zeros
-        self._unpack = Repeated(self._launch, ["step", "exchange"])
+        self._unpack = RepeatedBy(self._launch, ["step", "exchange"])
         places, own_specs = [layout.places[place] for place in own], [specs[place] for place in own]
         self._unpacker = Unpacker(coding, [self._pieces[place].own for place in own], places, own_specs, [0] * len(own))
 
@@ -187,17 +188,17 @@ class Scatter:
         """The messages of a step for all owners; see ``Packer.pack``."""
         return self._packer.pack(values, arrays, step)
 
-    def means(self, messages: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
+    def means(self, messages: torch.Tensor, step: int, non_finite: NonFinite, exchange: int, factor: float = 1.0) -> torch.Tensor:
         """Sends the messages of ``pack``. Returns an owner's buffer of float32 with the means of
         this rank's pieces, and 0 elsewhere."""
         received = self._peers.all_to_all(messages, self._layout.lengths)
         means = self._new(self._own_elements, dtype=torch.float32, device=received.device)
-        self._unpack(received, means, non_finite.state, step, exchange)
+        self._unpack(factor, received, means, non_finite.state, step, exchange)
         return means
 
-    def _launch(self, received: torch.Tensor, means: torch.Tensor, state: torch.Tensor, step: int, exchange: int) -> None:
+    def _launch(self, factor: float, received: torch.Tensor, means: torch.Tensor, state: torch.Tensor, step: int, exchange: int) -> None:
         ranks, stride = self._peers.size, self._layout.lengths[self._peers.rank]
-        self._unpacker.add(received, means, step, ranks, stride)
+        self._unpacker.add(received, means, step, ranks, stride, factor)
         self._unpacker.aggregate(means)
         note(received, stride, ranks, exchange, state, means)
 
@@ -226,7 +227,7 @@ class Gather:
         starts = [owner * self._length + place for owner, layout in enumerate(layouts) for place in layout.places]
         drawn_as = [drawn_from + piece.owner for piece in ordered]
         self._unpacker = Unpacker(coding, [piece.whole for piece in ordered], starts, [piece.spec for piece in ordered], drawn_as)
-        self._unpack = Repeated(self._launch, ["step", "exchange"])
+        self._unpack = RepeatedBy(self._launch, ["step", "exchange"])
 
     @property
     def message_bytes(self) -> int:
@@ -241,14 +242,14 @@ class Gather:
         """The messages of a step, from an owner's buffer; see ``Packer.pack``."""
         return self._packer.pack(values, arrays, step, self._length)
 
-    def add(self, messages: torch.Tensor, out: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> None:
+    def add(self, messages: torch.Tensor, out: torch.Tensor, step: int, non_finite: NonFinite, exchange: int, factor: float = 1.0) -> None:
         """Sends the messages of ``pack``, and writes the pieces of all owners to a buffer of
         float32."""
         received = self._peers.all_gather(messages)
-        self._unpack(received, out, non_finite.state, step, exchange)
+        self._unpack(factor, received, out, non_finite.state, step, exchange)
 
-    def _launch(self, received: torch.Tensor, out: torch.Tensor, state: torch.Tensor, step: int, exchange: int) -> None:
-        self._unpacker.add(received, out, step)
+    def _launch(self, factor: float, received: torch.Tensor, out: torch.Tensor, state: torch.Tensor, step: int, exchange: int) -> None:
+        self._unpacker.add(received, out, step, factor=factor)
         note(received, self._length, self._peers.size, exchange, state, out)
 
 
@@ -262,7 +263,7 @@ class Average:
         self._packer = Packer(coding, slots, self._layout, Sender(specs, peers.rank))
         self.kept = self._packer.kept
         self._unpacker = Unpacker(coding, slots, self._layout.starts, specs, [0] * len(slots))
-        self._unpack = Repeated(self._launch, ["step", "exchange"])
+        self._unpack = RepeatedBy(self._launch, ["step", "exchange"])
         self.names = [slot.name for slot in slots]
 
     def _layout_of(self, coding: Coding, pieces: Sequence[Piece]) -> Layout:
@@ -277,17 +278,24 @@ class Average:
         """The messages of a step; see ``Packer.pack``."""
         return self._packer.pack(values, arrays, step)
 
-    def add(self, messages: torch.Tensor, out: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> None:
+    def add(self, messages: torch.Tensor, out: torch.Tensor, step: int, non_finite: NonFinite, exchange: int, factor: float = 1.0) -> None:
         """Sends the messages of ``pack``, and writes the means of all ranks to a buffer of
         float32."""
         received = self._peers.all_gather(messages)
-        self._unpack(received, None, out, non_finite.state, step, exchange)
+        self._unpack(factor, received, None, out, non_finite.state, step, exchange)
 
     def _launch(
-        self, received: torch.Tensor, heads: Optional[torch.Tensor], out: torch.Tensor, state: torch.Tensor, step: int, exchange: int
+        self,
+        factor: float,
+        received: torch.Tensor,
+        heads: Optional[torch.Tensor],
+        out: torch.Tensor,
+        state: torch.Tensor,
+        step: int,
+        exchange: int,
     ) -> None:
         ranks, (stride,) = self._peers.size, self._layout.lengths
-        self._unpacker.add(received, out, step, ranks, stride)
+        self._unpacker.add(received, out, step, ranks, stride, factor)
         self._unpacker.aggregate(out)
         note(received, stride, ranks, exchange, state, out)
 
@@ -303,19 +311,30 @@ class Sum(Average):
         elements, specs = [piece.whole.elements for piece in pieces], [piece.spec for piece in pieces]
         return Layout(coding, elements, specs, [self._dtypes.index(dtype) for dtype in dtypes], len(self._dtypes))
 
-    def add(self, messages: torch.Tensor, out: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> None:
+    def add(self, messages: torch.Tensor, out: torch.Tensor, step: int, non_finite: NonFinite, exchange: int, factor: float = 1.0) -> None:
         # The words of the ranks do not add up.
-        heads = self._peers.all_gather(messages[:ALIGNMENT])
+        heads, size = self._peers.all_gather(messages[:ALIGNMENT]), self._peers.size
         for block, dtype in zip(messages.split(self._layout.lengths), self._dtypes):
             # As DistributedDataParallel, which multiplies before the sum, so it does not overflow.
-            self._peers.all_reduce(block.view(dtype).mul_(1.0 / self._peers.size))
-        self._unpack(messages, heads, out, non_finite.state, step, exchange)
+            sums = block.view(dtype).mul_(1.0 / size)
+            self._peers.all_reduce(sums)
+            if size & (size - 1):
+                # The products were rounded, perhaps up, but no mean exceeds the largest number.
+                sums.clamp_(-torch.finfo(dtype).max, torch.finfo(dtype).max)
+        self._unpack(factor, messages, heads, out, non_finite.state, step, exchange)
 
     def _launch(
-        self, received: torch.Tensor, heads: Optional[torch.Tensor], out: torch.Tensor, state: torch.Tensor, step: int, exchange: int
+        self,
+        factor: float,
+        received: torch.Tensor,
+        heads: Optional[torch.Tensor],
+        out: torch.Tensor,
+        state: torch.Tensor,
+        step: int,
+        exchange: int,
     ) -> None:
         assert heads is not None
-        self._unpacker.add(received, out, step)
+        self._unpacker.add(received, out, step, factor=factor)
         note(heads, ALIGNMENT, self._peers.size, exchange, state, out)
 
 

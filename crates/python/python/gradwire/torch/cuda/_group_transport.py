@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Dict, List, Sequence, Set, Tuple
 
 from torch.futures import Future
@@ -45,14 +46,15 @@ class GroupTransport(DeviceTransport):
         self._keeping = set(self.shapes)
 
     def forget(self, name: str) -> bool:
-        """Forgets what is kept for a tensor, between two steps. Returns whether there was
-        anything."""
+        """Forgets a tensor, and what is kept for it, between two steps; if it comes again, it is
+        added again. Returns whether something may have been kept."""
         if name not in self._keeping:
             return False
         self._keeping.discard(name)
         with self._between_steps():
             self._stages.forget(name)
-        number = self._tensor_groups[name]
+        number = self._tensor_groups.pop(name)
+        del self.shapes[name]
         self._buckets = {key: bucket for key, bucket in self._buckets.items() if key[0] != number}
         return any(kept.arrays for kept in self.kept)
 
@@ -67,11 +69,18 @@ class GroupTransport(DeviceTransport):
                 self._sending.record_stream(tensor)
             output = None if call.output is None else call.output.tensor
             work = Work(call.values, call.values, 1.0, call.factor, output)
-            self._run(turn, work, done=lambda _: future.set_result(call.result))
+            self._run(turn, work, done=lambda _: future.set_result(call.tensors))
         except Exception as error:
             self._fail(error)
             raise
         return future
+
+    def finish(self) -> None:
+        """Waits until the device has done all work, but not longer than the deadline: the process
+        group may end next."""
+        event, until = self._sending.record_event(), time.monotonic() + self.reducer.deadline
+        while event is not None and not event.query() and time.monotonic() < until:
+            time.sleep(0.001)
 
     def is_skipped(self, step: int) -> bool:
         """Whether a step, the last one or a later one, has had an element that is not finite, on

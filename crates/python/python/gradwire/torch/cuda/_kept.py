@@ -12,6 +12,7 @@ from ..._arrays import buffer
 from ._config import Config
 from .kernels import kernel_and_memory
 from .memories import plain_memory
+from ._room import Room
 
 
 # By the name of an array, the tensors that have it at some stage of the run.
@@ -21,8 +22,9 @@ Users = Dict[str, List[str]]
 class Kept:
     """Arrays of float32 on the device, by their names in a saved state, such as ``residual``.
 
-    Each array has room for all tensors that some memory keeps, in the order of the model. It is
-    created with zeros when a memory first needs it. The caller chooses the stream.
+    Each array has room for all tensors that some memory keeps, in the order in which they became
+    known, and more if some came late. It is created with zeros when a memory first needs it. The
+    caller chooses the stream.
     """
 
     def __init__(
@@ -41,9 +43,11 @@ class Kept:
         # keeps.
         self.starts: Dict[str, int] = {}
         self._shapes: Dict[str, Tuple[int, ...]] = {}
-        self._elements = 0
+        self._room = Room()
         own = users_of(reducer, {name: place for place, (name, _) in enumerate(tensors)}) if users is None else users
         self._make_room(tensors, own)
+        # The length of each array.
+        self._length = self._room.end
         self.arrays: Dict[str, torch.Tensor] = {}
         # The number of the step in progress, and the arrays before it, if it may be skipped.
         self._step: Optional[int] = None
@@ -52,8 +56,7 @@ class Kept:
     def _make_room(self, tensors: Sequence[Tuple[str, Tuple[int, ...]]], users: Users) -> None:
         have = {name for names in users.values() for name in names}
         for name, shape in tensors:
-            self._shapes[name], self.starts[name] = shape, self._elements
-            self._elements += prod(shape) if name in have else 0
+            self._shapes[name], self.starts[name] = shape, self._room.take(prod(shape) if name in have else 0)
         for kind, names in users.items():
             self._users.setdefault(kind, []).extend(names)
 
@@ -61,12 +64,16 @@ class Kept:
         """Adds tensors that became known later, with what the reducer has loaded for them.
         ``users`` are theirs. With ``skips``, the step in progress may be undone.
 
-        Copies all arrays, whose streams must not use them meanwhile.
+        May copy all arrays, whose streams must not use them meanwhile. A copy has room for half as
+        many elements again.
         """
         self._make_room(tensors, users)
-        for arrays in (self.arrays, self._before):
-            for kind, values in arrays.items():
-                arrays[kind] = torch.cat([values, values.new_zeros(self._elements - values.numel())])
+        if self._room.end > self._length:
+            self._length = self._room.end + self._length // 2
+            for arrays in (self.arrays, self._before):
+                for kind, values in arrays.items():
+                    arrays[kind] = values.new_zeros(self._length)
+                    arrays[kind][: values.numel()] = values
         for kind, names in users.items():
             for name in names:
                 self._take(kind, name)
@@ -75,17 +82,25 @@ class Kept:
                     before[self._place(name)] = self.arrays[kind][self._place(name)]
 
     def forget(self, name: str) -> None:
-        """Forgets what is kept for a tensor."""
+        """Forgets a tensor, and what is kept for it. Its room is free for others."""
+        own, is_kept = self._place(name), False
         for kind, names in self._users.items():
+            if name not in names:
+                continue
+            names.remove(name)
+            is_kept = True
             for arrays in (self.arrays, self._before):
-                if name in names and kind in arrays:
-                    arrays[kind][self._place(name)] = 0
+                if kind in arrays:
+                    arrays[kind][own] = 0
+        if is_kept:
+            self._room.give_back(own.start, own.stop - own.start)
+        del self.starts[name], self._shapes[name]
 
     def array(self, kind: str) -> torch.Tensor:
         """The array of this name."""
         found = self.arrays.get(kind)
         if found is None:
-            found = self.arrays[kind] = torch.zeros(self._elements, dtype=torch.float32, device=self._device)
+            found = self.arrays[kind] = torch.zeros(self._length, dtype=torch.float32, device=self._device)
         return found
 
     def named(self, kinds: Sequence[str]) -> Dict[str, torch.Tensor]:

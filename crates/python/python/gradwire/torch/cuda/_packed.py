@@ -148,12 +148,12 @@ class Unpacker:
         self._parts = _parts(coding, slots, starts, Sender(specs))
         self._senders = [part.batch.vector([drawn_as[place] for place in part.places], torch.int32) for part in self._parts]
 
-    def add(self, received: torch.Tensor, out: torch.Tensor, step: int, messages: int = 1, stride: int = 0) -> None:
-        """Adds the mean of the ``messages`` of each tensor to a buffer of float32. They come from
-        consecutive ranks, and begin ``stride`` bytes after each other."""
+    def add(self, received: torch.Tensor, out: torch.Tensor, step: int, messages: int = 1, stride: int = 0, factor: float = 1.0) -> None:
+        """Adds the mean of the ``messages`` of each tensor, times ``factor``, to a buffer of
+        float32. They come from consecutive ranks, and begin ``stride`` bytes after each other."""
         for part, senders in zip(self._parts, self._senders):
             forms = Forms(received, part.starts, messages, stride, senders, fresh=1)
-            part.kernel.add(part.batch, forms, out, 1.0 / messages, step, 0)
+            part.kernel.add(part.batch, forms, out, factor / messages, step, 0)
 
     def aggregate(self, out: torch.Tensor) -> None:
         """Turns the weighted means of all ranks into the gradients of the step, in place: the

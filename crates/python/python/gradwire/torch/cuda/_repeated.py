@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from copy import copy
+from functools import partial
 from threading import local
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from weakref import WeakValueDictionary
@@ -118,6 +119,20 @@ class Repeated:
         except _Unknown:
             self._learns = False
         self._learns &= len(self._functions) < _MOST
+
+
+class RepeatedBy:
+    """As ``Repeated``, for work whose first argument changes its launches and has few values."""
+
+    def __init__(self, work: Callable[..., None], integers: Sequence[str] = ()) -> None:
+        self._work, self._integers = work, integers
+        self._by_value: Dict[Any, Repeated] = {}
+
+    def __call__(self, value: Any, *inputs: Any) -> None:
+        repeated = self._by_value.get(value)
+        if repeated is None:
+            repeated = self._by_value[value] = Repeated(partial(self._work, value), self._integers)
+        repeated(*inputs)
 
 
 class _Unknown(Exception):

@@ -38,9 +38,9 @@ class AtAllRanks:
     def place(self, bucket: torch.Tensor) -> torch.Tensor:
         return bucket
 
-    def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
+    def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int, factor: float) -> torch.Tensor:
         means = _room_for(place)
-        self._average.add(messages, means, step, non_finite, exchange)
+        self._average.add(messages, means, step, non_finite, exchange, factor)
         return means
 
 
@@ -69,11 +69,11 @@ class ScatterReduce:
     def place(self, bucket: torch.Tensor) -> torch.Tensor:
         return bucket
 
-    def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
+    def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int, factor: float) -> torch.Tensor:
         own = self._scatter.means(messages, step, non_finite, exchange)
         packed = self._gather.pack(own, self._of_means.named(self._gather.kept), step)
         means = _room_for(place)
-        self._gather.add(packed, means, step, non_finite, exchange + 1)
+        self._gather.add(packed, means, step, non_finite, exchange + 1, factor)
         return means
 
 

@@ -66,8 +66,8 @@ class ScatterShards:
     def place(self, bucket: torch.Tensor) -> torch.Tensor:
         return bucket[self._own]
 
-    def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
-        return self._scatter.means(messages, step, non_finite, exchange)
+    def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int, factor: float) -> torch.Tensor:
+        return self._scatter.means(messages, step, non_finite, exchange, factor)
 
 
 class GatherShards:
@@ -89,9 +89,9 @@ class GatherShards:
     def place(self, bucket: torch.Tensor) -> torch.Tensor:
         return bucket
 
-    def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int) -> torch.Tensor:
+    def results(self, messages: torch.Tensor, place: torch.Tensor, step: int, non_finite: NonFinite, exchange: int, factor: float) -> torch.Tensor:
         # Between the tensors of a shard there may be gaps. The memory of a float32 bucket is free,
         # because its values were packed.
         values = place.zero_() if place.dtype == torch.float32 else torch.zeros_like(place, dtype=torch.float32)
-        self._gather.add(messages, values, step, non_finite, exchange)
+        self._gather.add(messages, values, step, non_finite, exchange, factor)
         return values

@@ -62,11 +62,15 @@ class Stages:
                 stage.keep_scale.add(name)
 
     def forget(self, name: str) -> None:
-        """Forgets what is kept for a tensor; as ``add``."""
+        """Forgets a tensor, and what is kept for it; as ``add``."""
         for exchange in self._exchanges.values():
             for kept, slices in zip(exchange.kept, self._cut(exchange, name)):
                 for one in slices:
                     kept.forget(one.name)
+            exchange.slices.pop(name, None)
+        for stage in self._all:
+            del stage.specs[name]
+            stage.keep_scale.discard(name)
 
     def _cut(self, exchange: _Exchange, name: str) -> List[List[Slice]]:
         """The slices of a tensor in the arrays of gradients, and in those of means."""

@@ -23,7 +23,7 @@ import torch
 from torch.futures import Future
 
 from ... import _core
-from .._staging import Scale, Stream, divided, future_of, multiply, unscaled, write
+from .._staging import Scale, Stream, divided, future_of, mark_overflow, unscaled, write
 from ._collectives import CollectiveError, Peers
 from ._nonfinite import NonFinite
 from ._outcomes import Outcomes
@@ -35,7 +35,7 @@ from ._stages import Stage, Stages
 
 
 # ``pack`` compresses the values of a bucket. ``results`` exchanges the messages, and returns
-# float32 values for ``place``, the part of the bucket that changes.
+# float32 values, times a factor, for ``place``, the part of the bucket that changes.
 _Bucket = Union[AtAllRanks, ScatterReduce, ScatterShards, GatherShards]
 
 # The number of buckets whose messages are kept at a time, so that one can be packed while the one
@@ -187,8 +187,9 @@ class DeviceTransport:
         self._sending.wait_event(packed)
         with self._sending.entered():
             place = bucket.place(tensor) if output is None else output
-            results = bucket.results(messages, place, step, self._non_finite, exchange)
-            multiply(results, factor, place.dtype)
+            results = bucket.results(messages, place, step, self._non_finite, exchange, factor)
+            if factor != 1.0 and place.dtype == torch.float16:
+                mark_overflow(results)
             write(results, bucket.scaled.multiply(results, scale), place)
             done(tensor)
         self._blocks.append((messages, self._sending.record_event()))
@@ -312,6 +313,9 @@ class DeviceTransport:
 
     def release(self) -> None:
         """Frees the memory on the device. No step may follow."""
+        # Kernels may still run, and memory goes back to the stream that took it.
+        self._packing.wait_stream(self._sending)
+        self._sending.wait_stream(self._packing)
         self._buckets.clear()
         self._blocks.clear()
         for kept in self.kept:
