@@ -41,6 +41,7 @@ mod quarters;
 pub mod quartic;
 mod reserve;
 pub mod rice;
+mod symbol;
 pub mod tans;
 pub mod varint;
 pub mod zero_run;

@@ -1,7 +1,7 @@
 //! Decoding of one stream with the table of codes.
 
 use super::Code;
-use super::symbol::Symbol;
+use super::symbol::Coded;
 use crate::kernels::Singles;
 use crate::{BitReader, DecodeError};
 
@@ -24,7 +24,7 @@ impl Code {
         self.decode_symbols(bytes, out)
     }
 
-    fn decode_symbols<S: Symbol>(&self, bytes: &[u8], out: &mut [S]) -> Result<usize, DecodeError> {
+    fn decode_symbols<S: Coded>(&self, bytes: &[u8], out: &mut [S]) -> Result<usize, DecodeError> {
         if !self.has_stream(bytes, out)? {
             return Ok(0);
         }
@@ -34,7 +34,7 @@ impl Code {
     }
 
     /// Whether there is a stream to fill `out` from; if not, fills in the symbols.
-    pub(super) fn has_stream<S: Symbol>(
+    pub(super) fn has_stream<S: Coded>(
         &self,
         bytes: &[u8],
         out: &mut [S],
@@ -58,7 +58,7 @@ impl Code {
     }
 
     /// Decodes symbols one stream after another.
-    pub(super) fn decode_stream<S: Symbol>(
+    pub(super) fn decode_stream<S: Coded>(
         &self,
         reader: &mut BitReader<'_>,
         out: &mut [S],
@@ -81,7 +81,7 @@ impl Code {
 
 /// Decodes groups of symbols that fit in a window, and then the rest.
 #[inline(always)]
-fn decode_groups<S: Symbol, const GROUP: usize>(
+fn decode_groups<S: Coded, const GROUP: usize>(
     reader: &mut BitReader<'_>,
     out: &mut [S],
     entry: impl Fn(u64) -> u32,
@@ -98,7 +98,7 @@ fn decode_groups<S: Symbol, const GROUP: usize>(
 }
 
 #[inline(always)]
-fn decode_group<S: Symbol, const GROUP: usize>(
+fn decode_group<S: Coded, const GROUP: usize>(
     reader: &mut BitReader<'_>,
     group: &mut [S; GROUP],
     entry: impl Fn(u64) -> u32,

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::Code;
-use super::symbol::Symbol;
+use super::symbol::Coded;
 use crate::group_writer::{CHUNK, GROUP_BITS, GroupWriter};
 use crate::kernels::join_words;
 
@@ -23,7 +23,7 @@ impl Code {
         self.encode_symbols(symbols, out);
     }
 
-    pub(super) fn encode_symbols<S: Symbol>(&self, symbols: &[S], out: &mut Vec<u8>) {
+    pub(super) fn encode_symbols<S: Coded>(&self, symbols: &[S], out: &mut Vec<u8>) {
         if self.single.is_some() || self.longest == 0 {
             return;
         }
@@ -37,7 +37,7 @@ impl Code {
     }
 
     /// Encodes with kernels that join codes, eight if their bits fit in a group, otherwise four.
-    fn encode_short<S: Symbol>(&self, symbols: &[S], mut writer: GroupWriter<'_>) {
+    fn encode_short<S: Coded>(&self, symbols: &[S], mut writer: GroupWriter<'_>) {
         let (mut words, mut joined) = ([0; SHORT_CHUNK / 4], [0; SHORT_CHUNK / 8]);
         let (fours, rest) = symbols.as_chunks();
         for fours in fours.chunks(words.len()) {
@@ -54,7 +54,7 @@ impl Code {
     }
 
     /// Encodes `GROUP` symbols together; their codes have at most [`GROUP_BITS`].
-    fn encode_groups<S: Symbol, const GROUP: usize>(
+    fn encode_groups<S: Coded, const GROUP: usize>(
         &self,
         symbols: &[S],
         mut writer: GroupWriter<'_>,
@@ -70,7 +70,7 @@ impl Code {
     /// The codes of symbols, in the uppermost bits, and their total length in the lowest byte of
     /// the second number; other bits have any value.
     #[inline(always)]
-    fn joined<S: Symbol, const GROUP: usize>(&self, symbols: &[S; GROUP]) -> (u64, u64) {
+    fn joined<S: Coded, const GROUP: usize>(&self, symbols: &[S; GROUP]) -> (u64, u64) {
         symbols.iter().fold((0, 0), |(codes, width): (u64, u64), &symbol| {
             let entry = self.entries[symbol.index()];
             // Shifts by the lowest six bits of the entry: its length. The length itself is below

@@ -7,7 +7,7 @@
 
 use alloc::vec::Vec;
 
-use super::symbol::Symbol;
+use super::symbol::Coded;
 use super::{Code, TABLE_BITS};
 use crate::quarters::{LENGTHS, STREAMS, put_lengths, quarters, quarters_mut, starts};
 use crate::reserve::try_room;
@@ -38,7 +38,7 @@ impl Code {
         self.encode_in_streams(symbols, out);
     }
 
-    fn encode_in_streams<S: Symbol>(&self, symbols: &[S], out: &mut Vec<u8>) {
+    fn encode_in_streams<S: Coded>(&self, symbols: &[S], out: &mut Vec<u8>) {
         assert!(self.longest <= STREAMS_BITS, "streams have no codes of {} bits", self.longest);
         if self.single.is_some() || symbols.is_empty() {
             return;
@@ -83,7 +83,7 @@ impl Code {
         self.decode_in_streams(bytes, out)
     }
 
-    fn decode_in_streams<S: Symbol>(
+    fn decode_in_streams<S: Coded>(
         &mut self,
         bytes: &[u8],
         out: &mut [S],

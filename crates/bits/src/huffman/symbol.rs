@@ -1,18 +1,14 @@
-//! Symbols of one and of two bytes.
+//! How symbols of one and of two bytes are coded.
 
 use alloc::vec::Vec;
 
 use super::several::{fill_pairs, fill_sixes};
 use crate::kernels::{LookUp, Several, ShortCodes, Singles, join_byte_codes, join_codes};
 use crate::kernels::{look_up_bytes, look_up_pairs, look_up_singles, look_up_sixes};
+use crate::symbol::Symbol;
 
-pub(super) trait Symbol: Copy {
-    /// The place in the alphabet.
-    fn index(self) -> usize;
-
-    /// The symbol at a place in its alphabet.
-    fn at(index: u16) -> Self;
-
+/// A symbol with its kernels.
+pub(super) trait Coded: Symbol {
     /// [`join_codes`].
     const JOIN: fn(&[[Self; 4]], &ShortCodes, &mut [u64]);
 
@@ -33,40 +29,20 @@ pub(super) trait Symbol: Copy {
     const DECODE_SEVERAL: LookUp<Several, Self>;
 }
 
-impl Symbol for u16 {
+impl Coded for u16 {
     const JOIN: fn(&[[Self; 4]], &ShortCodes, &mut [u64]) = join_codes;
     const DECODE_SINGLES: LookUp<Singles, Self> = look_up_singles;
     const LONG: usize = 0;
     const WORTHWHILE: f32 = 1.6;
     const FILL_SEVERAL: fn(&Singles, &mut Vec<u64>) = fill_pairs;
     const DECODE_SEVERAL: LookUp<Several, Self> = look_up_pairs;
-
-    #[inline(always)]
-    fn index(self) -> usize {
-        self.into()
-    }
-
-    #[inline(always)]
-    fn at(index: u16) -> Self {
-        index
-    }
 }
 
-impl Symbol for u8 {
+impl Coded for u8 {
     const JOIN: fn(&[[Self; 4]], &ShortCodes, &mut [u64]) = join_byte_codes;
     const DECODE_SINGLES: LookUp<Singles, Self> = look_up_bytes;
     const LONG: usize = 1 << 15;
     const WORTHWHILE: f32 = 1.2;
     const FILL_SEVERAL: fn(&Singles, &mut Vec<u64>) = fill_sixes;
     const DECODE_SEVERAL: LookUp<Several, Self> = look_up_sixes;
-
-    #[inline(always)]
-    fn index(self) -> usize {
-        self.into()
-    }
-
-    #[inline(always)]
-    fn at(index: u16) -> Self {
-        index as u8
-    }
 }
