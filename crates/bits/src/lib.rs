@@ -41,7 +41,8 @@ mod quarters;
 pub mod quartic;
 mod reserve;
 pub mod rice;
-mod symbol;
+#[cfg(test)]
+mod samples;
 pub mod tans;
 pub mod varint;
 pub mod zero_run;

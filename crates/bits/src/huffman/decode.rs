@@ -1,13 +1,14 @@
 //! Decoding of one stream with the table of codes.
 
 use super::Code;
-use super::symbol::Coded;
+use super::symbol::Symbol;
 use crate::kernels::Singles;
 use crate::{BitReader, DecodeError};
 
 impl Code {
     /// Fills `out` with symbols decoded from the start of `bytes`, and returns the number of bytes
-    /// read. The code must come from [`read`](Self::read).
+    /// read. Symbols of one byte lose their upper bits if they are larger. The code must come from
+    /// [`read`](Self::read).
     ///
     /// # Errors
     /// `Truncated`, or `Corrupt` for padding that is not zero, and for symbols of an empty
@@ -15,16 +16,7 @@ impl Code {
     ///
     /// # Panics
     /// If the code was fitted instead of read.
-    pub fn decode(&self, bytes: &[u8], out: &mut [u16]) -> Result<usize, DecodeError> {
-        self.decode_symbols(bytes, out)
-    }
-
-    /// [`decode`](Self::decode) of symbols of one byte; larger ones lose their upper bits.
-    pub fn decode_bytes(&self, bytes: &[u8], out: &mut [u8]) -> Result<usize, DecodeError> {
-        self.decode_symbols(bytes, out)
-    }
-
-    fn decode_symbols<S: Coded>(&self, bytes: &[u8], out: &mut [S]) -> Result<usize, DecodeError> {
+    pub fn decode<S: Symbol>(&self, bytes: &[u8], out: &mut [S]) -> Result<usize, DecodeError> {
         if !self.has_stream(bytes, out)? {
             return Ok(0);
         }
@@ -34,7 +26,7 @@ impl Code {
     }
 
     /// Whether there is a stream to fill `out` from; if not, fills in the symbols.
-    pub(super) fn has_stream<S: Coded>(
+    pub(super) fn has_stream<S: Symbol>(
         &self,
         bytes: &[u8],
         out: &mut [S],
@@ -58,7 +50,7 @@ impl Code {
     }
 
     /// Decodes symbols one stream after another.
-    pub(super) fn decode_stream<S: Coded>(
+    pub(super) fn decode_stream<S: Symbol>(
         &self,
         reader: &mut BitReader<'_>,
         out: &mut [S],
@@ -81,7 +73,7 @@ impl Code {
 
 /// Decodes groups of symbols that fit in a window, and then the rest.
 #[inline(always)]
-fn decode_groups<S: Coded, const GROUP: usize>(
+fn decode_groups<S: Symbol, const GROUP: usize>(
     reader: &mut BitReader<'_>,
     out: &mut [S],
     entry: impl Fn(u64) -> u32,
@@ -98,7 +90,7 @@ fn decode_groups<S: Coded, const GROUP: usize>(
 }
 
 #[inline(always)]
-fn decode_group<S: Coded, const GROUP: usize>(
+fn decode_group<S: Symbol, const GROUP: usize>(
     reader: &mut BitReader<'_>,
     group: &mut [S; GROUP],
     entry: impl Fn(u64) -> u32,

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::Code;
-use super::symbol::Coded;
+use super::symbol::Symbol;
 use crate::group_writer::{CHUNK, GROUP_BITS, GroupWriter};
 use crate::kernels::join_words;
 
@@ -14,16 +14,7 @@ impl Code {
     /// Appends the symbols' codes; the last byte is padded with zeros. Symbols without a code, or
     /// outside the alphabet, are not allowed: this panics, or writes nothing or the code of another
     /// symbol.
-    pub fn encode(&self, symbols: &[u16], out: &mut Vec<u8>) {
-        self.encode_symbols(symbols, out);
-    }
-
-    /// [`encode`](Self::encode) of symbols of one byte.
-    pub fn encode_bytes(&self, symbols: &[u8], out: &mut Vec<u8>) {
-        self.encode_symbols(symbols, out);
-    }
-
-    pub(super) fn encode_symbols<S: Coded>(&self, symbols: &[S], out: &mut Vec<u8>) {
+    pub fn encode<S: Symbol>(&self, symbols: &[S], out: &mut Vec<u8>) {
         if self.single.is_some() || self.longest == 0 {
             return;
         }
@@ -37,7 +28,7 @@ impl Code {
     }
 
     /// Encodes with kernels that join codes, eight if their bits fit in a group, otherwise four.
-    fn encode_short<S: Coded>(&self, symbols: &[S], mut writer: GroupWriter<'_>) {
+    fn encode_short<S: Symbol>(&self, symbols: &[S], mut writer: GroupWriter<'_>) {
         let (mut words, mut joined) = ([0; SHORT_CHUNK / 4], [0; SHORT_CHUNK / 8]);
         let (fours, rest) = symbols.as_chunks();
         for fours in fours.chunks(words.len()) {
@@ -54,7 +45,7 @@ impl Code {
     }
 
     /// Encodes `GROUP` symbols together; their codes have at most [`GROUP_BITS`].
-    fn encode_groups<S: Coded, const GROUP: usize>(
+    fn encode_groups<S: Symbol, const GROUP: usize>(
         &self,
         symbols: &[S],
         mut writer: GroupWriter<'_>,
@@ -70,9 +61,9 @@ impl Code {
     /// The codes of symbols, in the uppermost bits, and their total length in the lowest byte of
     /// the second number; other bits have any value.
     #[inline(always)]
-    fn joined<S: Coded, const GROUP: usize>(&self, symbols: &[S; GROUP]) -> (u64, u64) {
+    fn joined<S: Symbol, const GROUP: usize>(&self, symbols: &[S; GROUP]) -> (u64, u64) {
         symbols.iter().fold((0, 0), |(codes, width): (u64, u64), &symbol| {
-            let entry = self.entries[symbol.index()];
+            let entry = self.entries[symbol.into()];
             // Shifts by the lowest six bits of the entry: its length. The length itself is below
             // the used bits.
             (codes.wrapping_shr(entry as u32) | entry, width.wrapping_add(entry))

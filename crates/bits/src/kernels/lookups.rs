@@ -6,7 +6,6 @@
 use super::cases;
 use crate::bit_io::window;
 use crate::quarters::STREAMS;
-use crate::symbol::Symbol;
 
 /// Bits of a table's index. The compiler knows the size of such tables and omits bounds checks.
 pub(crate) const TABLE_BITS: u32 = 12;
@@ -79,9 +78,28 @@ lookups! {
     look_up_sixes = decode_sixes(Several) -> u8
 }
 
+/// An integer of one or two bytes.
+trait Narrow {
+    fn of(symbol: u32) -> Self;
+}
+
+impl Narrow for u16 {
+    #[inline(always)]
+    fn of(symbol: u32) -> Self {
+        symbol as u16
+    }
+}
+
+impl Narrow for u8 {
+    #[inline(always)]
+    fn of(symbol: u32) -> Self {
+        symbol as u8
+    }
+}
+
 #[inline(always)]
 #[allow(clippy::needless_range_loop, reason = "the streams take turns at each place")]
-fn decode_singles<S: Symbol>(
+fn decode_singles<S: Narrow>(
     table: &Singles,
     bytes: &[u8],
     positions: &mut [u64; STREAMS],
@@ -97,7 +115,7 @@ fn decode_singles<S: Symbol>(
         for place in 0..GROUP {
             for i in 0..STREAMS {
                 let entry = table[bits[i] as usize % table.len()];
-                parts[i][at][place] = S::at((entry >> 16) as u16);
+                parts[i][at][place] = S::of(entry >> 16);
                 // Shifts by the lowest six bits of the entry: its length.
                 bits[i] = bits[i].wrapping_shr(entry);
             }
