@@ -31,7 +31,7 @@ use core::ops::Range;
 
 use crate::gap_code::gap_code;
 use crate::group_writer::GroupWriter;
-use crate::kernels::{JOINED, Place, join_gaps, ones_of_gaps, read_gaps};
+use crate::kernels::{JOINED, Progress, join_gaps, ones_of_gaps, read_gaps};
 use crate::{BitReader, BitWriter, DecodeError};
 
 /// The largest parameter; gaps fit in 32 bits.
@@ -207,7 +207,7 @@ pub fn decode(
 ) -> Result<usize, DecodeError> {
     check(parameter);
     let universe = (universe as u64).min(1 << 32);
-    let (mut place, mut left) = (Place::default(), count);
+    let (mut place, mut left) = (Progress::default(), count);
     while left > 0 {
         let (start, some) = (positions.len(), left.min(READ));
         positions.try_reserve(some)?;
@@ -240,7 +240,7 @@ pub fn decode_part(
 ) -> Result<(), DecodeError> {
     check(parameter);
     assert!(range.end <= 1 << 32, "positions have 32 bits");
-    let mut place = Place { bits: 0, next: range.start };
+    let mut place = Progress { bits: 0, next: range.start };
     read_into(positions, bytes, parameter, range.end, &mut place)?;
     if BitReader::at(bytes, place.bits).finish()? < bytes.len() {
         return Err(DecodeError::Corrupt("bytes follow the code of a part"));
@@ -265,7 +265,7 @@ pub fn read_some(
     positions: &mut [u32],
 ) -> usize {
     check(parameter);
-    let mut place = Place { bits: reader.position(), next: (*next).into() };
+    let mut place = Progress { bits: reader.position(), next: (*next).into() };
     let count = read_gaps(reader.bytes(), parameter, universe.into(), &mut place, positions);
     *reader = BitReader::at(reader.bytes(), place.bits);
     // At most the universe.
@@ -279,7 +279,7 @@ fn read_into(
     bytes: &[u8],
     parameter: u32,
     universe: u64,
-    place: &mut Place,
+    place: &mut Progress,
 ) -> Result<(), DecodeError> {
     while !positions.is_empty() {
         let mut read = read_gaps(bytes, parameter, universe, place, positions);
@@ -298,8 +298,8 @@ fn read_one(
     bytes: &[u8],
     parameter: u32,
     universe: u64,
-    place: Place,
-) -> Result<(u32, Place), DecodeError> {
+    place: Progress,
+) -> Result<(u32, Progress), DecodeError> {
     let mut reader = BitReader::at(bytes, place.bits);
     let mut position = place.next;
     loop {
@@ -321,7 +321,7 @@ fn read_one(
     if position >= universe {
         return Err(DecodeError::Corrupt("a position lies past the end"));
     }
-    Ok((position as u32, Place { bits: reader.position(), next: position + 1 }))
+    Ok((position as u32, Progress { bits: reader.position(), next: position + 1 }))
 }
 
 #[cfg(test)]

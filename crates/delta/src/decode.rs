@@ -1,4 +1,4 @@
-//! Decodes one part of an update.
+//! Decodes the parts of an update.
 
 use std::ops::Range;
 
@@ -6,44 +6,81 @@ use gradwire_bits::DecodeError;
 
 use crate::hasher::TensorHasher;
 use crate::part::Content;
-use crate::pieces::Slot;
-use crate::plan::{Rows, Task};
-use crate::update::{Arena, Placed};
-use crate::workers::Worker;
-use crate::{ElementType, Error, Source, StateHash};
+use crate::pieces::{Pieces, Slot};
+use crate::plan::{Plan, Task};
+use crate::record::check;
+use crate::update::{Arena, Elements, Placed};
+use crate::workers::{Worker, Workers, run};
+use crate::{Buffer, ElementType, Error, Source, StateHash};
+
+/// Decodes the parts of a plan with all workers, each into an arena of its own, and proves each
+/// record. Returns the decoded parts in order; those of new tensors are in `pieces`.
+///
+/// # Errors
+/// Records that are damaged, or are of other weights; errors of the base.
+pub(crate) fn decode(
+    plan: &Plan<'_>,
+    base: &dyn Source,
+    pieces: &mut Pieces,
+    arenas: &mut [Arena],
+    workers: &mut Workers,
+) -> Result<Vec<Decoded>, Error> {
+    let Plan { tasks, records, places } = plan;
+    let names = records.iter().flat_map(|record| std::iter::repeat_n(&*record.name, record.tasks));
+    let tasks: Vec<(&Task<'_>, &str)> = tasks.iter().zip(names).collect();
+    let shared = Shared { base, slots: pieces.slots(places) };
+    let arenas = arenas.iter_mut().zip(&mut workers.all).enumerate();
+    let mut decoders: Vec<Decoder<'_>> = arenas
+        .map(|(arena_number, (arena, worker))| Decoder { arena_number, arena, worker })
+        .collect();
+    let decoded = run(&mut decoders, &tasks, |decoder, (task, name)| {
+        decoder.decode(&shared, task).map_err(|error| match error {
+            Error::DamagedPart(source) => Error::DamagedTensor { name: (*name).to_owned(), source },
+            other => other,
+        })
+    })?;
+    let mut parts = decoded.iter();
+    for record in records {
+        let change = parts.by_ref().take(record.tasks).map(|part| part.change).sum();
+        if check(change) != record.check {
+            return Err(Error::WrongChange { name: record.name.clone() });
+        }
+        if let Some(piece) = record.piece {
+            pieces.add_hash(piece, change);
+        }
+    }
+    Ok(decoded)
+}
 
 /// What a thread works with.
 #[derive(Debug)]
-pub(crate) struct Decoder<'a> {
+struct Decoder<'a> {
     /// The number of the arena.
-    pub(crate) arena_number: usize,
-    pub(crate) arena: &'a mut Arena,
-    pub(crate) worker: &'a mut Worker,
+    arena_number: usize,
+    arena: &'a mut Arena,
+    worker: &'a mut Worker,
 }
 
 /// A decoded part.
 #[derive(Debug, Default)]
 pub(crate) struct Decoded {
     /// What the hash gains.
-    pub(crate) change: StateHash,
+    change: StateHash,
+    /// The changes of tensors of the base; none of new tensors.
     pub(crate) patches: Vec<Placed>,
 }
 
 /// What all threads read, and the slots that they write.
-pub(crate) struct Shared<'a> {
-    pub(crate) base: &'a dyn Source,
-    pub(crate) slots: Vec<Slot<'a>>,
+struct Shared<'a> {
+    base: &'a dyn Source,
+    slots: Vec<Slot<'a>>,
 }
 
 impl Decoder<'_> {
     /// Decodes the part into the arena, or to its slot.
-    pub(crate) fn decode(
-        &mut self,
-        shared: &Shared<'_>,
-        task: &Task<'_>,
-    ) -> Result<Decoded, Error> {
+    fn decode(&mut self, shared: &Shared<'_>, task: &Task<'_>) -> Result<Decoded, Error> {
         match task {
-            Task::Part { rows, bytes } => self.part(shared.base, rows, bytes),
+            Task::Part { elements, bytes } => self.part(shared.base, elements, bytes),
             Task::Pool { element, tensors, bytes } => {
                 self.pool(shared.base, *element, tensors, bytes)
             }
@@ -51,29 +88,34 @@ impl Decoder<'_> {
         }
     }
 
-    fn part(&mut self, source: &dyn Source, rows: &Rows, bytes: &[u8]) -> Result<Decoded, Error> {
-        let tensor = &source.tensors()[rows.tensor];
+    fn part(
+        &mut self,
+        source: &dyn Source,
+        elements: &Elements,
+        bytes: &[u8],
+    ) -> Result<Decoded, Error> {
+        let tensor = &source.tensors()[elements.tensor];
         let Worker { coder, base, .. } = &mut *self.worker;
-        let base = read(source, rows, base)?;
-        let content = coder.decode(tensor.element(), rows.len, Some(base), bytes);
+        let base = read(source, elements, base)?;
+        let content = coder.decode(tensor.element(), elements.len, Some(base), bytes);
         let content = content.map_err(Error::DamagedPart)?;
         let hasher = TensorHasher::new(tensor);
         let mut place = Placement { arena: &mut *self.arena, number: self.arena_number };
-        Ok(Decoded::of(place.put(rows, &hasher, base, &content)))
+        Ok(Decoded::of(place.put(elements, &hasher, base, &content)))
     }
 
     fn pool(
         &mut self,
         source: &dyn Source,
         element: ElementType,
-        tensors: &[Rows],
+        tensors: &[Elements],
         bytes: &[u8],
     ) -> Result<Decoded, Error> {
         let width = element.width();
         let Worker { coder, base: pool, new: buffer, .. } = &mut *self.worker;
         pool.clear();
-        for rows in tensors {
-            pool.extend(read(source, rows, buffer)?);
+        for elements in tensors {
+            pool.extend(read(source, elements, buffer)?);
         }
         let content = coder.decode(element, pool.len() / width, Some(pool), bytes);
         let content = content.map_err(Error::DamagedPart)?;
@@ -81,12 +123,12 @@ impl Decoder<'_> {
         let mut decoded = Decoded::default();
         let mut start = 0;
         let mut moved = Vec::new();
-        for rows in tensors {
-            let end = start + rows.len;
-            let hasher = TensorHasher::new(&source.tensors()[rows.tensor]);
+        for elements in tensors {
+            let end = start + elements.len;
+            let hasher = TensorHasher::new(&source.tensors()[elements.tensor]);
             let base = &pool[start * width..end * width];
             let content = piece(&content, start..end, width, &mut moved);
-            let more = Decoded::of(place.put(rows, &hasher, base, &content));
+            let more = Decoded::of(place.put(elements, &hasher, base, &content));
             decoded.change += more.change;
             decoded.patches.extend(more.patches);
             start = end;
@@ -119,11 +161,12 @@ impl Decoded {
 
 fn read<'a>(
     source: &'a dyn Source,
-    rows: &Rows,
-    buffer: &'a mut crate::Buffer,
+    elements: &Elements,
+    buffer: &'a mut Buffer,
 ) -> Result<&'a [u8], Error> {
-    let width = source.tensors()[rows.tensor].element().width();
-    source.read(rows.tensor, rows.first * width..(rows.first + rows.len) * width, buffer)
+    let Elements { tensor, first, len } = *elements;
+    let width = source.tensors()[tensor].element().width();
+    source.read(tensor, first * width..(first + len) * width, buffer)
 }
 
 /// The content of some elements of a part. `moved` is working memory.
@@ -161,7 +204,7 @@ impl Placement<'_> {
     /// Copies content to the arena; `None` if nothing changes.
     fn put(
         &mut self,
-        rows: &Rows,
+        elements: &Elements,
         hasher: &TensorHasher,
         base: &[u8],
         content: &Content<'_>,
@@ -171,18 +214,18 @@ impl Placement<'_> {
             Content::Changes { positions, values } => {
                 let start = self.arena.positions.len();
                 self.arena.positions.extend_from_slice(positions);
-                let change = hasher.change(rows.first, base, positions, values);
+                let change = hasher.change(elements.first, base, positions, values);
                 (change, Some(start..self.arena.positions.len()), values)
             }
             Content::Whole(new) => {
-                (hasher.content(rows.first, new) - hasher.content(rows.first, base), None, new)
+                let hash = |bytes| hasher.content(elements.first, bytes);
+                (hash(new) - hash(base), None, new)
             }
         };
         self.arena.bytes.align();
         let start = self.arena.bytes.len();
         self.arena.bytes.extend(new);
         let bytes = start..self.arena.bytes.len();
-        let Rows { tensor, first, len } = *rows;
-        Some(Placed { tensor, first, len, change, arena: self.number, positions, bytes })
+        Some(Placed { elements: *elements, change, arena: self.number, positions, bytes })
     }
 }

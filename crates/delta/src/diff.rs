@@ -11,9 +11,8 @@ use crate::part::{Options, PART};
 use crate::pool::{Pool, Pools};
 use crate::record::{self, Reference, SMALL};
 use crate::segment::{Encoded, Segment, encode, segments};
-use crate::source::Nothing;
 use crate::workers::{Worker, Workers, run};
-use crate::{Error, Source, State, StateHash, Tensor};
+use crate::{Error, Slices, Source, State, StateHash, Tensor};
 
 /// Bytes of elements that a thread takes from a batch, about.
 const BATCH: usize = 64 << 20;
@@ -46,9 +45,9 @@ pub fn write_snapshot(
     workers: &mut Workers,
     sink: &mut Sink<'_>,
 ) -> Result<Summary, Error> {
-    let mut diff = Diff::snapshot(source, target, share);
-    diff.add(&Nothing, source, workers, sink)?;
-    diff.finish(&Nothing, workers, sink)
+    let (mut diff, none) = (Diff::snapshot(source, target, share), Slices::default());
+    diff.add(&none, source, workers, sink)?;
+    diff.finish(&none, workers, sink)
 }
 
 /// A stream that is being written. The base is given to each call and must be the same.

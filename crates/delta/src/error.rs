@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use gradwire_bits::DecodeError;
 
@@ -41,6 +42,19 @@ pub enum Error {
     NothingPublished {
         /// The folder.
         folder: PathBuf,
+    },
+    /// Another process publishes to a folder.
+    #[error(
+        "another process publishes to '{}' ({holder}), and has not ended within {patience:?}; wait \
+         for it, or end it; each run needs a folder of its own", folder.display()
+    )]
+    Busy {
+        /// The folder.
+        folder: PathBuf,
+        /// The process that has the lock.
+        holder: String,
+        /// How long it was waited for.
+        patience: Duration,
     },
     /// A stream does not follow the newest one of a folder.
     #[error(
@@ -249,7 +263,7 @@ pub enum Error {
     ShardsHere,
     /// The content is larger than allowed.
     #[error(
-        "the update holds more than {limit} bytes of new tensors; raise max_bytes if it is trusted"
+        "the update holds more than {limit} bytes of new elements; raise max_bytes if it is trusted"
     )]
     TooLarge {
         /// The limit in bytes.

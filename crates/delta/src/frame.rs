@@ -98,7 +98,14 @@ impl Header {
         let Some((target, rest)) = rest.split_first_chunk() else { return Err(short) };
         let Some((base_hash, mut rest)) = rest.split_first_chunk() else { return Err(short) };
         let share = Share { index: varint::read(&mut rest)?, count: varint::read(&mut rest)? };
-        if flags > 3 || kind > 1 || share.index >= share.count || !rest.is_empty() {
+        // The weights of a snapshot alone give its hash.
+        let has_base = base != target || *base_hash != [0; 16];
+        if flags > 3
+            || kind > 1
+            || kind == 0 && has_base
+            || share.index >= share.count
+            || !rest.is_empty()
+        {
             return Err(Error::Damaged("its header has values that no writer writes"));
         }
         Ok(Self {
@@ -360,4 +367,32 @@ fn read_up_to(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_states_no_base() {
+        let header = |base, hash| Header {
+            kind: Kind::Snapshot,
+            named: false,
+            portable: false,
+            run: RunId([1; 16]),
+            base,
+            target: 5,
+            base_hash: StateHash([0, hash]),
+            share: Share::WHOLE,
+        };
+        for (base, hash, is_right) in [(5, 0, true), (4, 0, false), (5, 1, false)] {
+            let (mut stream, end) = (Vec::new(), StateHash([0, hash]));
+            let mut sink = |frame: &[u8]| {
+                stream.extend_from_slice(frame);
+                Ok(())
+            };
+            FrameWriter::new(&header(base, hash)).end(end, &mut sink).unwrap();
+            assert_eq!(FrameReader::new(&stream[..]).is_ok(), is_right, "{base} {hash}");
+        }
+    }
 }

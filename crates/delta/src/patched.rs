@@ -5,7 +5,7 @@ use std::ops::Range;
 use gradwire_bits::kernels;
 
 use crate::part::PART;
-use crate::source::{check_len, order_of};
+use crate::source::{check_apart, check_len};
 use crate::{Buffer, Error, Mirror, Source, Tensor};
 
 /// The new elements of a tensor.
@@ -53,7 +53,7 @@ impl<'a> Patched<'a> {
         }
         pairs.sort_by(|(a, _), (b, _)| a.key().cmp(&b.key()));
         let (tensors, new): (Vec<Tensor>, _) = pairs.into_iter().unzip();
-        order_of(&tensors)?;
+        check_apart(&tensors)?;
         Ok(Self { tensors, new })
     }
 

@@ -83,6 +83,11 @@ impl Pieces {
         Ok(self.all.len() - 1)
     }
 
+    /// The bytes of all pieces, of which not all parts need have come.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Whether these are all of `tensors`, which are in order, and no others.
     pub(crate) fn are_like(&self, tensors: &[Tensor]) -> bool {
         let is_there = |piece: &Piece| {
@@ -136,14 +141,17 @@ impl Pieces {
         let mut order: Vec<usize> = (0..places.len()).collect();
         order.sort_by_key(|&index| places[index]);
         let mut sorted = Vec::with_capacity(places.len());
-        let mut wanted = order.iter().peekable();
-        for (number, piece) in self.all.iter_mut().enumerate() {
-            let bytes = PART * piece.tensor.element().width();
-            let mut chunks = piece.buffer.chunks_mut(bytes).enumerate();
-            while let Some(&index) = wanted.next_if(|&&index| places[index].piece == number) {
-                let chunk = chunks.find(|(part, _)| *part == places[index].part);
-                let (part, bytes) = chunk.expect("a claimed part is there");
-                let (element, hasher) = (piece.tensor.element(), piece.hasher);
+        let (mut pieces, mut next) = (self.all.iter_mut(), 0);
+        for wanted in order.chunk_by(|&one, &other| places[one].piece == places[other].piece) {
+            let number = places[wanted[0]].piece;
+            let piece = pieces.nth(number - next).expect("a claimed piece is there");
+            next = number + 1;
+            let (element, hasher) = (piece.tensor.element(), piece.hasher);
+            let (mut parts, mut next) = (piece.buffer.chunks_mut(PART * element.width()), 0);
+            for &index in wanted {
+                let part = places[index].part;
+                let bytes = parts.nth(part - next).expect("a claimed part is there");
+                next = part + 1;
                 let bytes = Mutex::new(bytes);
                 sorted.push((index, Slot { element, hasher, first: part * PART, bytes }));
             }

@@ -4,6 +4,7 @@ use crate::part::PART;
 use crate::pieces::{PartPlace, Pieces};
 use crate::record::{Check, Parts, Record, Reference};
 use crate::source::find;
+use crate::update::Elements;
 use crate::{ElementType, Error, Source, Tensor};
 
 /// The parts of a batch of records.
@@ -19,9 +20,9 @@ pub(crate) struct Plan<'a> {
 #[derive(Debug)]
 pub(crate) enum Task<'a> {
     /// Elements of a tensor of the base.
-    Part { rows: Rows, bytes: &'a [u8] },
+    Part { elements: Elements, bytes: &'a [u8] },
     /// Small tensors of the base, as one part.
-    Pool { element: ElementType, tensors: Vec<Rows>, bytes: &'a [u8] },
+    Pool { element: ElementType, tensors: Vec<Elements>, bytes: &'a [u8] },
     /// Elements of a new tensor; `place` is the number among [`Plan::places`].
     Written { place: usize, bytes: &'a [u8] },
 }
@@ -62,13 +63,14 @@ impl<'a> Planner<'a> {
         let before = plan.tasks.len();
         let (check, name, piece) = match record {
             Record::Changed { tensor, first_part, check, parts } => {
-                let rows = self.resolve(&tensor)?;
-                self.add_changed(&rows, first_part, &parts, plan)?;
-                (check, self.name(rows.tensor), None)
+                let elements = self.resolve(&tensor)?;
+                self.add_changed(&elements, first_part, &parts, plan)?;
+                (check, self.name(elements.tensor), None)
             }
             Record::Pool { element, tensors, check, part } => {
                 let tensors = self.resolve_pool(element, &tensors)?;
-                let name = tensors.first().map_or_else(String::new, |rows| self.name(rows.tensor));
+                let name =
+                    tensors.first().map_or_else(String::new, |first| self.name(first.tensor));
                 plan.tasks.push(Task::Pool { element, tensors, bytes: part });
                 (check, name, None)
             }
@@ -79,7 +81,9 @@ impl<'a> Planner<'a> {
             }
             Record::Layout(_) => return Ok(()),
             Record::Removed { tensor } => {
-                self.removed.push(self.resolve(&tensor)?.tensor);
+                let elements = self.resolve(&tensor)?;
+                self.cover(elements.tensor, elements.len)?;
+                self.removed.push(elements.tensor);
                 return Ok(());
             }
         };
@@ -93,7 +97,7 @@ impl<'a> Planner<'a> {
 
     fn add_changed<'b>(
         &mut self,
-        rows: &Rows,
+        elements: &Elements,
         first_part: u64,
         parts: &Parts<'b>,
         plan: &mut Plan<'b>,
@@ -102,12 +106,12 @@ impl<'a> Planner<'a> {
         if parts.len() == 0 {
             return Err(Error::Damaged("a record of changes has no parts"));
         }
-        let lens = part_lens(rows.len, first_part, parts.len())?;
-        for ((first, len), bytes) in lens.zip(parts.iter()) {
-            self.cover(rows.tensor, len)?;
+        let Elements { tensor, first: start, len } = *elements;
+        for ((first, len), bytes) in part_lens(len, first_part, parts.len())?.zip(parts.iter()) {
+            self.cover(tensor, len)?;
             if !bytes.is_empty() {
-                let rows = Rows { tensor: rows.tensor, first: rows.first + first, len };
-                plan.tasks.push(Task::Part { rows, bytes });
+                let elements = Elements { tensor, first: start + first, len };
+                plan.tasks.push(Task::Part { elements, bytes });
             }
         }
         Ok(())
@@ -132,14 +136,14 @@ impl<'a> Planner<'a> {
         Ok(piece)
     }
 
-    fn resolve(&self, reference: &Reference<'_>) -> Result<Rows, Error> {
+    fn resolve(&self, reference: &Reference<'_>) -> Result<Elements, Error> {
         let tensors = self.base.tensors();
         let unknown = |name: String| Error::Unknown { name };
         match reference {
             Reference::Index(index) => {
                 let index = usize::try_from(*index).ok().filter(|&index| index < tensors.len());
                 let index = index.ok_or_else(|| unknown(format!("{reference:?}")))?;
-                Ok(Rows { tensor: index, first: 0, len: tensors[index].elements() })
+                Ok(Elements { tensor: index, first: 0, len: tensors[index].elements() })
             }
             Reference::Named(name, rows) => {
                 let unknown = || unknown(format!("{name} rows {rows:?}"));
@@ -148,7 +152,7 @@ impl<'a> Planner<'a> {
                 let (element, shape) = (holder.element(), holder.shape());
                 let shard = Tensor::shard(*name, element, shape, rows.clone())?;
                 let first = (shard.first_element() - holder.first_element()) as usize;
-                Ok(Rows { tensor: index, first, len: shard.elements() })
+                Ok(Elements { tensor: index, first, len: shard.elements() })
             }
         }
     }
@@ -158,18 +162,18 @@ impl<'a> Planner<'a> {
         &mut self,
         element: ElementType,
         references: &[Reference<'_>],
-    ) -> Result<Vec<Rows>, Error> {
+    ) -> Result<Vec<Elements>, Error> {
         let mut sum = 0usize;
         let mut tensors = Vec::with_capacity(references.len());
         for reference in references {
-            let rows = self.resolve(reference)?;
-            sum = sum.saturating_add(rows.len);
-            let is_other = self.base.tensors()[rows.tensor].element() != element;
-            if is_other || rows.len == 0 || sum > PART {
+            let elements = self.resolve(reference)?;
+            sum = sum.saturating_add(elements.len);
+            let is_other = self.base.tensors()[elements.tensor].element() != element;
+            if is_other || elements.len == 0 || sum > PART {
                 return Err(Error::Damaged("a pool has tensors that do not belong there"));
             }
-            self.cover(rows.tensor, rows.len)?;
-            tensors.push(rows);
+            self.cover(elements.tensor, elements.len)?;
+            tensors.push(elements);
         }
         Ok(tensors)
     }
@@ -184,12 +188,16 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Consecutive elements of a tensor of the base.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Rows {
-    pub(crate) tensor: usize,
-    pub(crate) first: usize,
-    pub(crate) len: usize,
+/// The first tensor of which some elements occur twice in a sorted list.
+pub(crate) fn find_twice(sorted: impl Iterator<Item = Elements>) -> Option<usize> {
+    let mut before = Elements { tensor: usize::MAX, first: 0, len: 0 };
+    for elements in sorted {
+        if before.tensor == elements.tensor && before.first + before.len > elements.first {
+            return Some(before.tensor);
+        }
+        before = elements;
+    }
+    None
 }
 
 /// First element and number of elements of `count` parts from `first_part` on, of `elements`
@@ -211,7 +219,7 @@ fn part_lens(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{write_changed, write_parts, write_pool};
+    use crate::record::{write_changed, write_parts, write_pool, write_removed};
     use crate::{Slices, StateHash};
 
     #[test]
@@ -241,5 +249,18 @@ mod tests {
             assert_eq!(added.is_ok(), is_right, "{added:?}");
             assert!(is_right || matches!(added, Err(Error::Damaged(_))));
         }
+    }
+    #[test]
+    fn a_tensor_is_removed_once() {
+        let tensor = Tensor::new("a", ElementType::U8, [2]).unwrap();
+        let base = Slices::new([(tensor, &[1, 2][..])]).unwrap();
+        let (mut planner, mut record) = (Planner::new(&base), Vec::new());
+        write_removed(&Reference::Index(0), &mut record);
+        let mut remove = || {
+            let record = Record::read(&mut &record[..], false).unwrap();
+            planner.add(record, 0, &mut Plan::default())
+        };
+        remove().unwrap();
+        assert!(matches!(remove(), Err(Error::Twice { .. })));
     }
 }

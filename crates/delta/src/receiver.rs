@@ -55,8 +55,8 @@ impl<T: Tensors> Receiver<T> {
         *lock(&self.state) = state;
     }
 
-    /// Limits the bytes of new tensors in an update. By default they are limited to 1 GiB, or to
-    /// 1024 times the bytes of the stream if that is more.
+    /// Limits the bytes of new tensors in an update, and of parts of tensors that change
+    /// throughout; by default to 1 GiB, or to 1024 times the bytes of the stream if that is more.
     pub fn with_max_bytes(mut self, max_bytes: u64) -> Self {
         self.max_bytes = Some(max_bytes);
         self
@@ -183,7 +183,7 @@ impl<T: Tensors> Receiver<T> {
     fn write(&mut self, update: &mut Update) -> Result<(), Error> {
         self.write_patches(update)?;
         for patch in &update.patches {
-            self.hashes[patch.tensor] += patch.change;
+            self.hashes[patch.elements.tensor] += patch.change;
         }
         if self.tensors.is_growable() {
             self.replace(update);

@@ -1,4 +1,4 @@
-//! Where the bytes of tensors are read: memory of the caller, a [`Mirror`](crate::Mirror), a file.
+//! Where the bytes of tensors are read and written: in [memory](crate::InMemory), or in files.
 
 use std::ops::Range;
 
@@ -49,28 +49,12 @@ pub trait Tensors: Source {
     }
 }
 
-/// A source without tensors: the base of a snapshot.
-pub(crate) struct Nothing;
-
-impl Source for Nothing {
-    fn tensors(&self) -> &[Tensor] {
-        &[]
-    }
-
-    fn read<'a>(&'a self, _: usize, _: Range<usize>, _: &'a mut Buffer) -> Result<&'a [u8], Error> {
-        Ok(&[])
-    }
-}
-
-/// Sorts the descriptions of tensors and checks that no two overlap; returns the order.
+/// Checks that of tensors in order of their names and rows no two overlap.
 ///
 /// # Errors
 /// If a tensor, or a row of one, occurs twice, or shards disagree about their tensor.
-pub fn order_of(tensors: &[Tensor]) -> Result<Vec<usize>, Error> {
-    let mut order: Vec<usize> = (0..tensors.len()).collect();
-    order.sort_by(|&a, &b| tensors[a].key().cmp(&tensors[b].key()));
-    for pair in order.windows(2) {
-        let [one, next] = [&tensors[pair[0]], &tensors[pair[1]]];
+pub(crate) fn check_apart(tensors: &[Tensor]) -> Result<(), Error> {
+    for [one, next] in tensors.array_windows() {
         if one.name() != next.name() {
             continue;
         }
@@ -82,7 +66,7 @@ pub fn order_of(tensors: &[Tensor]) -> Result<Vec<usize>, Error> {
             return Err(Error::Twice { name: one.name().to_owned() });
         }
     }
-    Ok(order)
+    Ok(())
 }
 
 /// The number of a tensor with this name whose rows contain `rows`.
@@ -92,91 +76,7 @@ pub(crate) fn find(tensors: &[Tensor], name: &str, rows: &Range<u64>) -> Option<
     (tensors[index].name() == name && tensors[index].rows().end >= rows.end).then_some(index)
 }
 
-/// Slices of the caller as a [`Source`].
-#[derive(Debug, Default)]
-pub struct Slices<'a> {
-    tensors: Vec<Tensor>,
-    bytes: Vec<&'a [u8]>,
-}
-
-impl<'a> Slices<'a> {
-    /// Takes tensors and their little-endian bytes, in any order.
-    ///
-    /// # Errors
-    /// If a tensor occurs twice, or has another number of bytes than its shape says.
-    pub fn new(tensors: impl IntoIterator<Item = (Tensor, &'a [u8])>) -> Result<Self, Error> {
-        let (tensors, bytes): (Vec<_>, Vec<_>) = tensors.into_iter().unzip();
-        tensors
-            .iter()
-            .zip(&bytes)
-            .try_for_each(|(tensor, bytes)| check_len(tensor, bytes.len()))?;
-        let order = order_of(&tensors)?;
-        let mut tensors: Vec<Option<Tensor>> = tensors.into_iter().map(Some).collect();
-        Ok(Self {
-            tensors: order.iter().filter_map(|&index| tensors[index].take()).collect(),
-            bytes: order.iter().map(|&index| bytes[index]).collect(),
-        })
-    }
-}
-
-impl Source for Slices<'_> {
-    fn tensors(&self) -> &[Tensor] {
-        &self.tensors
-    }
-
-    fn read<'a>(
-        &'a self,
-        tensor: usize,
-        bytes: Range<usize>,
-        _: &'a mut Buffer,
-    ) -> Result<&'a [u8], Error> {
-        Ok(&self.bytes[tensor][bytes])
-    }
-}
-
-/// Mutable slices of the caller as [`Tensors`].
-#[derive(Debug, Default)]
-pub struct SlicesMut<'a> {
-    tensors: Vec<Tensor>,
-    bytes: Vec<&'a mut [u8]>,
-}
-
-impl<'a> SlicesMut<'a> {
-    /// As [`Slices::new`].
-    ///
-    /// # Errors
-    /// As for [`Slices::new`].
-    pub fn new(tensors: impl IntoIterator<Item = (Tensor, &'a mut [u8])>) -> Result<Self, Error> {
-        let mut pairs: Vec<_> = tensors.into_iter().collect();
-        pairs.iter().try_for_each(|(tensor, bytes)| check_len(tensor, bytes.len()))?;
-        pairs.sort_by(|(a, _), (b, _)| a.key().cmp(&b.key()));
-        let (tensors, bytes): (Vec<Tensor>, _) = pairs.into_iter().unzip();
-        order_of(&tensors)?;
-        Ok(Self { tensors, bytes })
-    }
-}
-
-impl Source for SlicesMut<'_> {
-    fn tensors(&self) -> &[Tensor] {
-        &self.tensors
-    }
-
-    fn read<'a>(
-        &'a self,
-        tensor: usize,
-        bytes: Range<usize>,
-        _: &'a mut Buffer,
-    ) -> Result<&'a [u8], Error> {
-        Ok(&self.bytes[tensor][bytes])
-    }
-}
-
-impl Tensors for SlicesMut<'_> {
-    fn slices_mut(&mut self) -> Result<Vec<&mut [u8]>, Error> {
-        Ok(self.bytes.iter_mut().map(|bytes| &mut **bytes).collect())
-    }
-}
-
+/// Refuses another number of bytes than the description of a tensor says.
 pub(crate) fn check_len(tensor: &Tensor, found: usize) -> Result<(), Error> {
     let expected = tensor.byte_len();
     if expected == found {

@@ -3,18 +3,19 @@
 use std::io::Read;
 
 use crate::base_check::{check_count, fits, joined, mismatch};
-use crate::decode::{Decoder, Shared};
+use crate::decode::decode;
 use crate::frame::{FrameReader, Header, Kind};
 use crate::hashing::hash_of;
-use crate::plan::{Plan, Planned, Planner, Task};
-use crate::record::{Record, check};
-use crate::update::{Added, Arena, Info, Placed, Update};
-use crate::workers::{Workers, run};
+use crate::part::is_whole;
+use crate::plan::{Plan, Planner, Task, find_twice};
+use crate::record::Record;
+use crate::update::{Added, Arena, Elements, Info, Update};
+use crate::workers::Workers;
 use crate::{Error, Source, State, StateHash, Tensor};
 
 /// Bytes of records that a thread takes from a batch, about.
 pub(crate) const BATCH: usize = 4 << 20;
-/// New tensors of this many bytes need no input that justifies them.
+/// This many bytes of new elements need no input that justifies them.
 const FREE_BYTES: u64 = 1 << 30;
 /// More new bytes than this for each byte of the input are refused.
 const MOST_RATIO: u64 = 1024;
@@ -22,8 +23,9 @@ const MOST_RATIO: u64 = 1024;
 /// What staging allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StageOptions {
-    /// The most bytes of new tensors. By default 1 GiB, or 1024 times the bytes read so far if that
-    /// is more. Changes of existing tensors need no limit: they are never larger than the base.
+    /// The most bytes of new tensors, and of parts of existing ones that change throughout. By
+    /// default 1 GiB, or 1024 times the bytes read so far if that is more. Other changes take
+    /// memory in proportion to the bytes read.
     pub max_bytes: Option<u64>,
     /// Whether tensors may be added, removed and reshaped.
     pub growable: bool,
@@ -43,7 +45,7 @@ impl Default for StageOptions {
 /// [is applied](Update::is_applied). Costs a pass over the changed tensors.
 ///
 /// # Errors
-/// If the streams are damaged, truncated, or belong to other weights.
+/// If the streams are damaged, truncated, or belong to other weights. The update is empty then.
 pub fn stage<R: Read>(
     base: &dyn Source,
     state: &State,
@@ -66,7 +68,8 @@ pub fn stage<R: Read>(
         return Err(Error::ShardsHere);
     }
     update.arenas.resize_with(workers.threads().max(update.arenas.len()), Arena::default);
-    let mut staging = Staging { base, header, planner: Planner::new(base), options };
+    let planner = Planner::new(base);
+    let mut staging = Staging { base, header, planner, options, replaced: 0 };
     let mut target = StateHash::default();
     for input in &mut inputs {
         target += staging.read(input, workers, update)?;
@@ -74,14 +77,10 @@ pub fn stage<R: Read>(
     if staging.header.kind == Kind::Snapshot && !staging.planner.pieces.are_like(base.tensors()) {
         check_count(&staging.header, inputs.len())?;
     }
-    let result = staging.finish(state, workers, update)?;
-    if result != target {
-        return Err(Error::WrongResult { expected: target, found: result });
-    }
-    Ok(())
+    staging.finish(state, target, workers, update)
 }
 
-/// The maximum number of bytes of new tensors, given the number of bytes read from the stream.
+/// The maximum number of bytes of new elements, given the number of bytes read from the stream.
 pub(crate) fn default_limit(read: u64) -> u64 {
     (read * MOST_RATIO).max(FREE_BYTES)
 }
@@ -106,6 +105,8 @@ struct Staging<'a> {
     header: Header,
     planner: Planner<'a>,
     options: &'a StageOptions,
+    /// Bytes of parts of the base that have new elements throughout.
+    replaced: u64,
 }
 
 impl Staging<'_> {
@@ -151,46 +152,44 @@ impl Staging<'_> {
                 count += 1;
             }
         }
-        let slots = self.planner.pieces.slots(&plan.places);
-        let shared = Shared { base: self.base, slots };
-        let arenas = update.arenas.iter_mut();
-        let mut decoders: Vec<Decoder<'_>> = arenas
-            .zip(&mut workers.all)
-            .enumerate()
-            .map(|(arena_number, (arena, worker))| Decoder { arena_number, arena, worker })
-            .collect();
-        let work = |decoder: &mut Decoder<'_>, (task, name): &(Task<'_>, &str)| {
-            decoder.decode(&shared, task).map_err(|error| at_tensor(error, name))
-        };
-        let (tasks, records) = (named(plan.tasks, &plan.records), plan.records.iter());
-        let mut decoded = run(&mut decoders, &tasks, work)?.into_iter();
-        for record in records {
-            let mut change = StateHash::default();
-            for part in decoded.by_ref().take(record.tasks) {
-                change += part.change;
-                update.patches.extend(part.patches);
-            }
-            if check(change) != record.check {
-                return Err(Error::WrongChange { name: record.name.clone() });
-            }
-            if let Some(piece) = record.piece {
-                self.planner.pieces.add_hash(piece, change);
-            }
+        self.replaced += plan.tasks.iter().map(|task| self.bytes(task)).sum::<u64>();
+        if self.replaced.saturating_add(self.planner.pieces.bytes()) > limit {
+            return Err(Error::TooLarge { limit });
         }
+        let pieces = &mut self.planner.pieces;
+        let decoded = decode(&plan, self.base, pieces, &mut update.arenas, workers)?;
+        update.patches.extend(decoded.into_iter().flat_map(|part| part.patches));
         Ok(count)
     }
 
-    /// Completes the update; returns the hash of its result.
+    /// The bytes of elements that a task takes from a code that may have far fewer bytes.
+    fn bytes(&self, task: &Task<'_>) -> u64 {
+        let width = |elements: &Elements| self.base.tensors()[elements.tensor].element().width();
+        let bytes = |elements: &Elements| (elements.len * width(elements)) as u64;
+        match task {
+            Task::Part { elements, bytes: code } if is_whole(code) => bytes(elements),
+            Task::Pool { tensors, bytes: code, .. } if is_whole(code) => {
+                tensors.iter().map(bytes).sum()
+            }
+            // Others take memory in proportion to their code; new tensors are counted apart.
+            _ => 0,
+        }
+    }
+
+    /// Completes the update, if its result has the hash `target`.
     fn finish(
         self,
         state: &State,
+        target: StateHash,
         workers: &mut Workers,
         update: &mut Update,
-    ) -> Result<StateHash, Error> {
+    ) -> Result<(), Error> {
         let Planner { pieces, mut removed, .. } = self.planner;
         let (base, tensors) = (self.base, self.base.tensors());
-        update.patches.sort_by_key(|patch| (patch.tensor, patch.first));
-        check_overlaps(&update.patches, tensors)?;
+        update.patches.sort_by_key(|patch| patch.elements);
+        if let Some(tensor) = find_twice(update.patches.iter().map(|patch| patch.elements)) {
+            return Err(Error::Twice { name: tensors[tensor].name().to_owned() });
+        }
         update.added = pieces.finish()?;
         match self.header.kind {
             Kind::Snapshot => removed = (0..tensors.len()).collect(),
@@ -204,9 +203,9 @@ impl Staging<'_> {
                 removed.dedup();
             }
         }
-        let is_removed = |patch: &Placed| removed.binary_search(&patch.tensor).is_ok();
-        if let Some(patch) = update.patches.iter().find(|patch| is_removed(patch)) {
-            return Err(Error::Twice { name: tensors[patch.tensor].name().to_owned() });
+        let mut patched = update.patches.iter().map(|patch| patch.elements.tensor);
+        if let Some(tensor) = patched.find(|tensor| removed.binary_search(tensor).is_ok()) {
+            return Err(Error::Twice { name: tensors[tensor].name().to_owned() });
         }
         let mut hash = self.header.base_hash;
         if self.header.kind == Kind::Delta {
@@ -219,36 +218,12 @@ impl Staging<'_> {
         if !self.options.growable {
             check_fixed(tensors, update, &removed)?;
         }
+        if hash != target {
+            return Err(Error::WrongResult { expected: target, found: hash });
+        }
         update.removed = removed;
         update.info = Some(info(&self.header, state, hash, false));
-        Ok(hash)
-    }
-}
-
-/// Each task with the name of its record's tensor.
-pub(crate) fn named<'a, 'b>(
-    tasks: Vec<Task<'a>>,
-    records: &'b [Planned],
-) -> Vec<(Task<'a>, &'b str)> {
-    let names = records.iter().flat_map(|record| std::iter::repeat_n(&*record.name, record.tasks));
-    tasks.into_iter().zip(names).collect()
-}
-
-pub(crate) fn at_tensor(error: Error, name: &str) -> Error {
-    match error {
-        Error::DamagedPart(source) => Error::DamagedTensor { name: name.to_owned(), source },
-        other => other,
-    }
-}
-
-/// Refuses two changes of the same elements.
-fn check_overlaps(patches: &[Placed], tensors: &[Tensor]) -> Result<(), Error> {
-    let overlap = |pair: &&[Placed]| {
-        pair[0].tensor == pair[1].tensor && pair[0].first + pair[0].len > pair[1].first
-    };
-    match patches.windows(2).find(overlap) {
-        Some(pair) => Err(Error::Twice { name: tensors[pair[0].tensor].name().to_owned() }),
-        None => Ok(()),
+        Ok(())
     }
 }
 

@@ -52,12 +52,19 @@ pub(crate) struct Arena {
     pub(crate) bytes: Buffer,
 }
 
-/// Changes of consecutive elements of a tensor, in an arena.
-#[derive(Debug, Clone)]
-pub(crate) struct Placed {
+/// Consecutive elements of a tensor of the base.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Elements {
     pub(crate) tensor: usize,
     pub(crate) first: usize,
     pub(crate) len: usize,
+}
+
+/// Changes of consecutive elements of a tensor, in an arena.
+#[derive(Debug, Clone)]
+pub(crate) struct Placed {
+    pub(crate) elements: Elements,
+    /// How the hash changes.
     pub(crate) change: StateHash,
     pub(crate) arena: usize,
     /// `None`: all elements are new.
@@ -134,7 +141,8 @@ impl Update {
     pub fn patches(&self) -> impl ExactSizeIterator<Item = Patch<'_>> {
         self.patches.iter().map(|placed| {
             let content = self.arenas[placed.arena].content(placed);
-            Patch { tensor: placed.tensor, first: placed.first, len: placed.len, content }
+            let Elements { tensor, first, len } = placed.elements;
+            Patch { tensor, first, len, content }
         })
     }
 
@@ -153,7 +161,8 @@ impl Update {
 
     /// The numbers of the receiver's tensors that have patches, in order.
     pub fn patched(&self) -> Vec<usize> {
-        let mut numbers: Vec<usize> = self.patches.iter().map(|placed| placed.tensor).collect();
+        let mut numbers: Vec<usize> =
+            self.patches.iter().map(|placed| placed.elements.tensor).collect();
         numbers.dedup();
         numbers
     }
@@ -185,8 +194,10 @@ impl Update {
 
     /// The number of elements that the patches write.
     pub fn changed_elements(&self) -> u64 {
-        let count =
-            |placed: &Placed| placed.positions.as_ref().map_or(placed.len, |range| range.len());
+        let count = |placed: &Placed| match &placed.positions {
+            Some(range) => range.len(),
+            None => placed.elements.len,
+        };
         self.patches.iter().map(|placed| count(placed) as u64).sum()
     }
 

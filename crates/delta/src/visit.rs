@@ -4,28 +4,20 @@
 use std::io::Read;
 
 use crate::base_check::{fits, mismatch};
-use crate::decode::{Decoded, Decoder, Shared};
+use crate::decode::{Decoded, decode};
 use crate::frame::{FrameReader, Header, Kind};
 use crate::hashing::hash_of;
 use crate::part::Content;
 use crate::pieces::Pieces;
-use crate::plan::{Plan, Planner, Task};
-use crate::record::{Record, check};
-use crate::stage::{BATCH, at_tensor, default_limit, fill, named, read_to_end};
-use crate::update::Arena;
-use crate::workers::{Workers, run};
+use crate::plan::{Plan, Planner, Task, find_twice};
+use crate::record::Record;
+use crate::stage::{BATCH, default_limit, fill, read_to_end};
+use crate::update::{Arena, Elements};
+use crate::workers::Workers;
 use crate::{Error, Share, Source, State, StateHash, Tensor};
 
 /// Bytes of elements that a thread decodes in a batch, about.
 const DECODED: usize = 32 << 20;
-
-/// Consecutive elements of a tensor of the base.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Elements {
-    pub(crate) tensor: usize,
-    pub(crate) first: usize,
-    pub(crate) len: usize,
-}
 
 /// What takes decoded parts.
 pub(crate) trait Visitor {
@@ -121,12 +113,12 @@ impl Visit<'_> {
                     records += 1;
                     bytes += self.bytes(&plan, before);
                     if bytes >= DECODED * workers.threads() {
-                        self.decode(std::mem::take(&mut plan), workers)?;
+                        self.decode(&std::mem::take(&mut plan), workers)?;
                         bytes = 0;
                     }
                 }
             }
-            self.decode(plan, workers)?;
+            self.decode(&plan, workers)?;
         }
     }
 
@@ -134,9 +126,9 @@ impl Visit<'_> {
     fn bytes(&self, plan: &Plan<'_>, first: usize) -> usize {
         let width = |tensor: usize| self.base.tensors()[tensor].element().width();
         let bytes = |task: &Task<'_>| match task {
-            Task::Part { rows, .. } => rows.len * width(rows.tensor),
+            Task::Part { elements, .. } => elements.len * width(elements.tensor),
             Task::Pool { element, tensors, .. } => {
-                tensors.iter().map(|rows| rows.len).sum::<usize>() * element.width()
+                tensors.iter().map(|elements| elements.len).sum::<usize>() * element.width()
             }
             Task::Written { place, .. } => self.planner.pieces.bytes_at(plan.places[*place]),
         };
@@ -144,29 +136,9 @@ impl Visit<'_> {
     }
 
     /// Decodes the parts of a plan and passes them on, in order.
-    fn decode(&mut self, plan: Plan<'_>, workers: &mut Workers) -> Result<(), Error> {
-        let tasks = named(plan.tasks, &plan.records);
-        let slots = self.planner.pieces.slots(&plan.places);
-        let shared = Shared { base: self.base, slots };
-        let arenas = self.arenas.iter_mut().zip(&mut workers.all).enumerate();
-        let mut decoders: Vec<Decoder<'_>> = arenas
-            .map(|(arena_number, (arena, worker))| Decoder { arena_number, arena, worker })
-            .collect();
-        let work = |decoder: &mut Decoder<'_>, (task, name): &(Task<'_>, &str)| {
-            decoder.decode(&shared, task).map_err(|error| at_tensor(error, name))
-        };
-        let decoded = run(&mut decoders, &tasks, work)?;
-        let mut parts = decoded.iter();
-        for record in &plan.records {
-            let change = parts.by_ref().take(record.tasks).map(|part| part.change).sum();
-            if check(change) != record.check {
-                return Err(Error::WrongChange { name: record.name.clone() });
-            }
-            match record.piece {
-                Some(piece) => self.planner.pieces.add_hash(piece, change),
-                None => self.sum += change,
-            }
-        }
+    fn decode(&mut self, plan: &Plan<'_>, workers: &mut Workers) -> Result<(), Error> {
+        let pieces = &mut self.planner.pieces;
+        let decoded = decode(plan, self.base, pieces, &mut self.arenas, workers)?;
         self.pass_changes(&decoded)?;
         for (slot, &place) in plan.places.iter().enumerate() {
             let (tensor, first, bytes) = self.planner.pieces.passed(slot, place);
@@ -178,9 +150,9 @@ impl Visit<'_> {
 
     fn pass_changes(&mut self, decoded: &[Decoded]) -> Result<(), Error> {
         for placed in decoded.iter().flat_map(|part| &part.patches) {
-            let elements = Elements { tensor: placed.tensor, first: placed.first, len: placed.len };
-            self.visitor.changed(elements, &self.arenas[placed.arena].content(placed))?;
-            self.seen.push(elements);
+            self.visitor.changed(placed.elements, &self.arenas[placed.arena].content(placed))?;
+            self.seen.push(placed.elements);
+            self.sum += placed.change;
         }
         Ok(())
     }
@@ -190,11 +162,8 @@ impl Visit<'_> {
         let tensors = self.base.tensors();
         let twice = |tensor: usize| Error::Twice { name: tensors[tensor].name().to_owned() };
         self.seen.sort_unstable();
-        let overlap = |pair: &&[Elements]| {
-            pair[0].tensor == pair[1].tensor && pair[0].first + pair[0].len > pair[1].first
-        };
-        if let Some(pair) = self.seen.windows(2).find(overlap) {
-            return Err(twice(pair[0].tensor));
+        if let Some(tensor) = find_twice(self.seen.iter().copied()) {
+            return Err(twice(tensor));
         }
         let Planner { pieces, mut removed, .. } = self.planner;
         let added = pieces.finish()?;

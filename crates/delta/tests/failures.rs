@@ -354,6 +354,17 @@ fn large_promises_are_refused() {
     let empty = Receiver::new(Mirror::default(), 1).unwrap().with_max_bytes(1 << 19);
     let error = refused(&empty, &stream);
     assert!(matches!(error, Error::TooLarge { limit: 524_288 }), "{error}");
+    // A delta that makes a tensor zeros.
+    let mut random = Random(1);
+    let bytes = (0..1 << 20).map(|_| random.next() as u8).collect();
+    let noise = vec![(tensor("z", ElementType::U8, &[1 << 20]), bytes)];
+    let stream = delta(&noise, &zeros);
+    assert!(stream.len() < 300, "{}", stream.len());
+    let error = refused(&receiver(&noise).with_max_bytes(1 << 19), &stream);
+    assert!(matches!(error, Error::TooLarge { limit: 524_288 }), "{error}");
+    let mut receiver = receiver(&noise);
+    apply(&mut receiver, &stream).unwrap();
+    assert!(has(&receiver, &zeros));
 }
 
 #[test]

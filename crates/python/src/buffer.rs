@@ -1,5 +1,7 @@
 //! Tensors by pointer. Only this module turns an address from Python into a slice.
 
+use std::ops::{Deref, DerefMut};
+
 use gradwire::{Dtype, Floats};
 use gradwire_bits::kernels;
 use pyo3::prelude::*;
@@ -194,5 +196,19 @@ impl Bytes {
         // SAFETY: as in `get`. A message sent from these bytes has left before the channel returns
         // them again.
         unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.len) }
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.get()
+    }
+}
+
+impl DerefMut for Bytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.get_mut()
     }
 }

@@ -117,23 +117,30 @@ impl From<gradwire::SpecError> for Failure {
 
 impl From<gradwire_delta::Error> for Failure {
     fn from(error: gradwire_delta::Error) -> Self {
-        use gradwire_delta::Error;
-        let raise = match &error {
-            Error::Io(_) => PyOSError::new_err as fn(String) -> PyErr,
-            Error::NotADelta
-            | Error::FormatVersion(_)
-            | Error::Truncated(_)
-            | Error::Damaged(_)
-            | Error::DamagedPart(_)
-            | Error::DamagedTensor { .. }
-            | Error::WrongChange { .. }
-            | Error::TooLarge { .. } => MessageError::new_err,
-            Error::InvalidTensor { .. } | Error::Twice { .. } | Error::Length { .. } => {
-                ConfigError::new_err
-            }
-            _ => StateError::new_err,
-        };
-        Self::new(raise, error)
+        Self::new(of_delta(&error), error)
+    }
+}
+
+fn of_delta(error: &gradwire_delta::Error) -> fn(String) -> PyErr {
+    use gradwire_delta::Error;
+    use gradwire_delta::files::FileError;
+    match error {
+        Error::Io(_) | Error::File(FileError::System { .. }) => {
+            PyOSError::new_err as fn(String) -> PyErr
+        }
+        Error::Input { source, .. } => of_delta(source),
+        Error::NotADelta
+        | Error::FormatVersion(_)
+        | Error::Truncated(_)
+        | Error::Damaged(_)
+        | Error::DamagedPart(_)
+        | Error::DamagedTensor { .. }
+        | Error::WrongChange { .. }
+        | Error::TooLarge { .. } => MessageError::new_err,
+        Error::InvalidTensor { .. } | Error::Twice { .. } | Error::Length { .. } => {
+            ConfigError::new_err
+        }
+        _ => StateError::new_err,
     }
 }
 

@@ -331,6 +331,38 @@ def test_updates_wait_for_their_commit(tmp_path):
     same(receiver.tensors(), weights)
 
 
+def test_a_damaged_stream_is_left_out_if_others_help(tmp_path):
+    sender, folder, weights, streams = delta.Sender(base()), delta.Folder(tmp_path), base(), []
+    for step in range(3):
+        weights = changed(weights, 0.01, 70 + step)
+        streams.append(b"".join(sender.diff(weights)))
+        folder.publish(streams[-1])
+        sender.commit()
+    folder.publish(delta.fold(base(), streams))
+    folded = tmp_path / "delta-0000000000-0000000003.gwd"
+    damaged = bytearray(folded.read_bytes())
+    damaged[-60] ^= 1
+    folded.write_bytes(damaged)
+    receiver = delta.Receiver(base())
+    with pytest.warns(RuntimeWarning, match=f"left out: '.*{folded.name}'.*damaged"):
+        assert receiver.follow(folder) == 3
+    same(receiver.tensors(), weights)
+    (tmp_path / "delta-0000000001-0000000002.gwd").unlink()
+    with pytest.raises(gradwire.MessageError, match=folded.name):
+        delta.Receiver(base()).follow(delta.Folder(tmp_path))
+
+
+def test_publishers_wait_for_each_other(tmp_path):
+    stream = b"".join(delta.Sender(base()).diff(changed(base(), 0.01, 80)))
+    publication = delta.Folder(tmp_path).core.begin()
+    with pytest.raises(gradwire.StateError, match=f"process {os.getpid()}"):
+        delta.Folder(tmp_path, timeout=0).publish(stream)
+    publication.close()
+    assert delta.Folder(tmp_path, timeout=0).publish(stream) == len(stream)
+    with pytest.raises(gradwire.ConfigError, match="give seconds"):
+        delta.Folder(tmp_path, timeout=-1)
+
+
 def test_threads_read_while_another_follows(tmp_path):
     weights = {"w": numpy.random.default_rng(60).normal(size=1 << 21).astype("float32")}
     sender, folder, receiver = delta.Sender(weights), delta.Folder(tmp_path), delta.Receiver({"w": weights["w"].copy()})

@@ -307,7 +307,7 @@ cases![
     }),
     ("class_places", |input, output| {
         for octaves in octaves(input) {
-            let Changes { base, positions, sorted, ends, .. } = changes(input, &octaves);
+            let RankedChanges { base, positions, sorted, ends, .. } = changes(input, &octaves);
             let mut counts = input.elements(input.len.div_ceil(64), |_| 9u64);
             class_counts(&octaves, &base, &mut counts);
             let (mut ranked, mut back) = (Ranked::new(&sorted, ends), vec![9; counts.len()]);

@@ -76,7 +76,7 @@ const FOUR: u32 = 10;
 
 /// The progress of reading positions.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Place {
+pub(crate) struct Progress {
     /// The bits read.
     pub(crate) bits: u64,
     /// The least position that can follow.
@@ -91,7 +91,7 @@ kernel! {
         bytes: &[u8],
         parameter: u32,
         universe: u64,
-        place: &mut Place,
+        place: &mut Progress,
         positions: &mut [u32],
     ) -> usize {
         let room = positions.len();
@@ -118,7 +118,12 @@ struct Lane<'a> {
 impl<'a> Lane<'a> {
     /// Starts at this place; `None` if the bytes end before it.
     #[inline(always)]
-    fn at(bytes: &'a [u8], universe: u64, place: Place, positions: &'a mut [u32]) -> Option<Self> {
+    fn at(
+        bytes: &'a [u8],
+        universe: u64,
+        place: Progress,
+        positions: &'a mut [u32],
+    ) -> Option<Self> {
         let window = Window::at(bytes, place.bits)?;
         Some(Self { window, universe, next: place.next, positions })
     }
@@ -155,8 +160,8 @@ impl<'a> Lane<'a> {
 
     /// Moves the place behind the read positions, and returns their number.
     #[inline(always)]
-    fn finish(self, place: &mut Place, room: usize) -> usize {
-        *place = Place { bits: self.window.position(), next: self.next };
+    fn finish(self, place: &mut Progress, room: usize) -> usize {
+        *place = Progress { bits: self.window.position(), next: self.next };
         room - self.positions.len()
     }
 }
@@ -251,7 +256,7 @@ cases![
             .iter()
             .flat_map(|case| [0, 3, 40, 98].map(|bits| (case, bits)))
         {
-            let (mut place, mut positions) = (Place { bits, next: 3 }, input.zeros());
+            let (mut place, mut positions) = (Progress { bits, next: 3 }, input.zeros());
             let universe = u64::from(input.word(1));
             let count = read_gaps(bytes, *parameter, universe, &mut place, &mut positions);
             output.bits([count as u32, place.bits as u32, place.next as u32]);

@@ -78,19 +78,19 @@ lookups! {
     look_up_sixes = decode_sixes(Several) -> u8
 }
 
-/// A symbol of one or two bytes.
-trait Symbol {
+/// An integer of one or two bytes.
+trait Narrow {
     fn of(symbol: u32) -> Self;
 }
 
-impl Symbol for u16 {
+impl Narrow for u16 {
     #[inline(always)]
     fn of(symbol: u32) -> Self {
         symbol as u16
     }
 }
 
-impl Symbol for u8 {
+impl Narrow for u8 {
     #[inline(always)]
     fn of(symbol: u32) -> Self {
         symbol as u8
@@ -99,7 +99,7 @@ impl Symbol for u8 {
 
 #[inline(always)]
 #[allow(clippy::needless_range_loop, reason = "the streams take turns at each place")]
-fn decode_singles<S: Symbol>(
+fn decode_singles<S: Narrow>(
     table: &Singles,
     bytes: &[u8],
     positions: &mut [u64; STREAMS],

@@ -96,7 +96,7 @@ pub use convert::{bf16_add, bf16_to_f32, f16_add, f16_to_f32, f32_add, f32_to_bf
 pub use copy::copy;
 pub(crate) use digits::{add_digits, take_digits};
 pub use draw::{drawn, sum_up_to};
-pub(crate) use gaps::{JOINED, Place, join_gaps, ones_of_gaps, read_gaps};
+pub(crate) use gaps::{JOINED, Progress, join_gaps, ones_of_gaps, read_gaps};
 pub use hadamard::{hadamard, limits_reached, rotate, rotate_back};
 pub use hash::{columns_and_signs, hashed};
 pub use int8::{int8_add, int8_levels, int8_residual};

@@ -2,10 +2,12 @@
 
 pub(crate) mod disk;
 mod error;
+mod lock;
 pub(crate) mod names;
 mod new_file;
 
 pub use error::FileError;
+pub(crate) use lock::open_lock;
 pub(crate) use names::refuse_outside;
 pub use new_file::NewFile;
-pub(crate) use new_file::{open_regular, temporary_name};
+pub(crate) use new_file::{open_if_there, open_regular, temporary_name};

@@ -160,6 +160,19 @@ pub(crate) fn open_regular(path: &Path) -> Result<File, FileError> {
     File::open(path).map_err(FileError::at(path))
 }
 
+/// As [`open_regular`]; `None` if there is no file.
+///
+/// # Errors
+/// As for [`open_regular`].
+pub(crate) fn open_if_there(path: &Path) -> Result<Option<File>, FileError> {
+    match open_regular(path) {
+        Err(FileError::System { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Ok(None)
+        }
+        opened => opened.map(Some),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,10 +1,10 @@
 //! The streams of a folder, by the names of their files.
 
-use std::fs::{self, File};
-use std::io::{BufReader, ErrorKind};
+use std::fs;
+use std::io::BufReader;
 use std::path::Path;
 
-use crate::files::FileError;
+use crate::files::{FileError, open_if_there};
 use crate::frame::{FrameReader, Header, Kind};
 use crate::{Error, State};
 
@@ -71,11 +71,8 @@ pub(super) fn has_delta_from(folder: &Path, state: State) -> Result<bool, Error>
             continue;
         }
         let path = folder.join(item.name());
-        let file = match File::open(&path) {
-            // Another process has removed it meanwhile.
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            opened => opened.map_err(FileError::at(&path))?,
-        };
+        // Another process may have removed it meanwhile.
+        let Some(file) = open_if_there(&path)? else { continue };
         let frames = FrameReader::new(BufReader::new(file));
         let frames = frames.map_err(|error| Error::Input { path, source: Box::new(error) })?;
         let header = frames.header();

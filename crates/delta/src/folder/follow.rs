@@ -1,11 +1,12 @@
 //! Following a folder.
 
 use std::fs::File;
-use std::io::{self, BufReader};
+use std::io::{BufReader, ErrorKind};
 use std::path::PathBuf;
 
+use super::contents::Item;
 use super::{Folder, chain, contents};
-use crate::files::FileError;
+use crate::files::{FileError, open_if_there};
 use crate::{Error, Receiver, State, Tensors, Update};
 
 /// How often a reader looks again after a stream was pruned before it was opened.
@@ -21,20 +22,56 @@ enum Next {
 
 /// A stream on the way to the newest weights.
 struct Stream {
+    item: Item,
     path: PathBuf,
     file: File,
     latest: State,
 }
 
 impl Stream {
-    /// Refuses a stream that gives weights from which no way leads to the newest ones.
-    fn check(&self, found: State) -> Result<(), Error> {
-        let latest = self.latest;
+    /// Decodes and proves it for the weights of a receiver, and refuses weights from which no way
+    /// leads to the newest ones.
+    fn stage<T: Tensors>(&self, receiver: &Receiver<T>, update: &mut Update) -> Result<(), Error> {
+        receiver.stage_into([BufReader::with_capacity(1 << 20, &self.file)], update)?;
+        let (found, latest) = (update.target(), self.latest);
         if found.run == latest.run && (found.version != latest.version || found == latest) {
             return Ok(());
         }
+        update.clear();
         Err(Error::OtherStream { path: self.path.clone(), found, latest: latest.into() })
     }
+
+    /// An error with the path.
+    fn error(&self, error: Error) -> Error {
+        match error {
+            Error::OtherStream { .. } | Error::Interrupted { .. } => error,
+            source => Error::Input { path: self.path.clone(), source: Box::new(source) },
+        }
+    }
+}
+
+/// Whether a stream cannot be applied, while another one may lead to the same weights.
+fn is_of_stream(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::NotADelta
+            | Error::FormatVersion(_)
+            | Error::Truncated(_)
+            | Error::Damaged(_)
+            | Error::DamagedPart(_)
+            | Error::DamagedTensor { .. }
+            | Error::WrongChange { .. }
+            | Error::WrongResult { .. }
+            | Error::MissingLink { .. }
+            | Error::Outdated { .. }
+            | Error::MissingShares { .. }
+            | Error::MixedShares(_)
+            | Error::InvalidTensor { .. }
+            | Error::Twice { .. }
+            | Error::Unknown { .. }
+            | Error::TooLarge { .. }
+            | Error::OtherStream { .. }
+    )
 }
 
 impl Folder {
@@ -52,17 +89,18 @@ impl Folder {
             let own = state.run.is_none_or(|run| Some(run) == latest.run);
             // The version of the newest with other bits: only a snapshot helps.
             let by_links = by_links && own && state.version != latest.version;
-            let items = contents::list(&self.path)?;
+            let mut items = contents::list(&self.path)?;
+            items.retain(|item| !self.refused.has(item));
             let way = chain::find(&items, by_links.then_some(state.version), latest.version);
             let way = way
                 .map_err(|missing| self.no_chain(state, latest, missing.link, missing.snapshot))?;
-            let path = self.path.join(way[0].name());
-            match File::open(&path) {
-                Ok(file) => return Ok(Next::Stream(Stream { path, file, latest })),
-                Err(error) if error.kind() == io::ErrorKind::NotFound && attempt < ATTEMPTS => {
-                    attempt += 1;
+            let (item, path) = (way[0].clone(), self.path.join(way[0].name()));
+            match open_if_there(&path)? {
+                Some(file) => return Ok(Next::Stream(Stream { item, path, file, latest })),
+                None if attempt == ATTEMPTS => {
+                    return Err(FileError::at(&path)(ErrorKind::NotFound.into()).into());
                 }
-                Err(error) => return Err(FileError::at(&path)(error).into()),
+                None => attempt += 1,
             }
         }
     }
@@ -78,17 +116,47 @@ impl<T: Tensors> Receiver<T> {
     /// helps weights of another run or of another base, and weights whose links were pruned.
     /// Returns `false` if the weights are the newest.
     ///
+    /// A stream that is damaged, or does not give the weights that it states, is left out if
+    /// others lead to the newest version; [`Folder::refused`] then names it. So a short cut that is
+    /// wrong does not block receivers, as long as the links beside it are there.
+    ///
     /// # Errors
     /// [`Error::NothingPublished`]; [`Error::NoChain`] with the missing link;
-    /// [`Error::OtherStream`]; streams that are damaged. The weights are as they were.
+    /// [`Error::OtherStream`]; streams that are damaged, if no others help. The weights are as they
+    /// were.
     pub fn stage_next(&self, folder: &Folder, update: &mut Update) -> Result<bool, Error> {
-        match self.stage_step(folder, true, update) {
-            // The links are of another base model: a snapshot may lead to the newest version.
-            Err(Error::WrongBase { .. } | Error::OtherRun { .. } | Error::OtherStream { .. }) => {}
-            other => return other,
+        let (mut by_links, mut refused) = (true, None);
+        loop {
+            let stream = match folder.next(self.state(), by_links) {
+                Ok(Next::Stream(stream)) => stream,
+                Ok(Next::Newest(latest)) => {
+                    self.set_state(latest);
+                    return Ok(false);
+                }
+                Err(error @ Error::NoChain { .. }) => {
+                    // The reason why there is no way may have been mended.
+                    if folder.refused.clear() && refused.is_none() {
+                        continue;
+                    }
+                    return Err(refused.unwrap_or(error));
+                }
+                Err(error) => return Err(error),
+            };
+            match stream.stage(self, update) {
+                Ok(()) => break,
+                // The links are of another base model: a snapshot may lead to the newest version.
+                Err(Error::WrongBase { .. } | Error::OtherRun { .. }) if by_links => {
+                    by_links = false;
+                }
+                Err(error) if is_of_stream(&error) => {
+                    let error = stream.error(error);
+                    folder.refused.add(stream.item, error.to_string());
+                    refused.get_or_insert(error);
+                }
+                Err(error) => return Err(stream.error(error)),
+            }
         }
-        let staged = self.stage_step(folder, false, update)?;
-        if staged && [Some(self.state()), self.snapshot()].contains(&Some(update.target())) {
+        if !by_links && [Some(self.state()), self.snapshot()].contains(&Some(update.target())) {
             // The weights come from this snapshot, and the links after it are of others.
             update.clear();
             let state = self.state();
@@ -96,26 +164,7 @@ impl<T: Tensors> Receiver<T> {
             let snapshot = self.snapshot().map_or(state.version, |snapshot| snapshot.version);
             return Err(folder.no_chain(state, latest, state.version + 1, Some(snapshot)));
         }
-        Ok(staged)
-    }
-
-    fn stage_step(
-        &self,
-        folder: &Folder,
-        by_links: bool,
-        update: &mut Update,
-    ) -> Result<bool, Error> {
-        match folder.next(self.state(), by_links)? {
-            Next::Newest(latest) => {
-                self.set_state(latest);
-                Ok(false)
-            }
-            Next::Stream(stream) => {
-                self.stage_into([BufReader::with_capacity(1 << 20, &stream.file)], update)?;
-                stream.check(update.target()).inspect_err(|_| update.clear())?;
-                Ok(true)
-            }
-        }
+        Ok(true)
     }
 
     /// Brings the weights to the newest version of a folder, stage by stage

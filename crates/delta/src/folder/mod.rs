@@ -8,21 +8,25 @@
 mod chain;
 mod contents;
 mod follow;
+mod lock;
 mod pointer;
 mod prune;
 mod publication;
+mod refused;
 #[cfg(test)]
 mod tests;
 
 use std::fs;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub use publication::Publication;
 
 use crate::files::FileError;
 use crate::frame::{Kind, Sink};
 use crate::{Error, State};
+use refused::Refused;
 
 /// How many streams a folder keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,16 +44,27 @@ impl Default for Keep {
     }
 }
 
+/// The time for which publishers wait for each other, by default.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A folder with published streams.
 #[derive(Debug, Clone)]
 pub struct Folder {
     path: PathBuf,
+    patience: Duration,
+    refused: Refused,
 }
 
 impl Folder {
     /// Names a folder, which need not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+        Self { path: path.into(), patience: PATIENCE, refused: Refused::default() }
+    }
+
+    /// Sets how long publishing waits for another process that publishes: by default a minute.
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// Its path.
@@ -65,12 +80,19 @@ impl Folder {
         Ok(pointer::read(&self.path)?)
     }
 
-    /// Begins to publish a stream, which is then written frame by frame.
+    /// Streams of the folder that a receiver has refused, with the reasons, while others led to the
+    /// newest weights. They should be removed, or published again.
+    pub fn refused(&self) -> Vec<String> {
+        self.refused.reasons()
+    }
+
+    /// Begins to publish a stream, which is then written frame by frame. Waits for another process
+    /// that publishes.
     ///
     /// # Errors
-    /// Errors of the file system; another process that is publishing.
+    /// Errors of the file system; [`Error::Busy`] if the other process takes too long.
     pub fn begin(&self) -> Result<Publication, Error> {
-        Publication::begin(&self.path)
+        Publication::begin(&self.path, self.patience)
     }
 
     /// Publishes a delta; then a snapshot, if one is due; then removes streams that nobody needs.

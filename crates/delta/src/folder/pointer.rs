@@ -1,12 +1,11 @@
 //! The file `latest`: which weights the newest stream of a folder gives.
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::files::{FileError, NewFile};
+use crate::files::{FileError, NewFile, open_if_there};
 use crate::{RunId, State, StateHash};
 
 /// The name of the file.
@@ -28,11 +27,7 @@ struct Pointer {
 /// The state of the newest published weights; `None` if there are none.
 pub(super) fn read(folder: &Path) -> Result<Option<State>, FileError> {
     let path = folder.join(NAME);
-    let file = match File::open(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(FileError::at(&path)(error)),
-    };
+    let Some(file) = open_if_there(&path)? else { return Ok(None) };
     let mut text = Vec::new();
     file.take(LONGEST).read_to_end(&mut text).map_err(FileError::at(&path))?;
     let state = serde_json::from_slice::<Pointer>(&text).ok().and_then(|pointer| {

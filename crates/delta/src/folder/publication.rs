@@ -1,10 +1,12 @@
 //! Publishing a stream.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{self, BufReader, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::contents::{self, Item};
+use super::lock::Lock;
 use super::pointer;
 use crate::files::{FileError, NewFile};
 use crate::frame::{FrameReader, Header, Kind};
@@ -12,8 +14,6 @@ use crate::{Error, Share, State};
 
 /// The name under which a stream is written.
 const INCOMING: &str = "incoming.gwd";
-/// The file that a publisher has locked.
-const LOCK: &str = "lock";
 
 /// A stream that is being written to a folder. Readers see it once [`finish`](Self::finish)
 /// succeeds; dropped before, it is removed. As long as it lives no other process publishes to the
@@ -22,21 +22,14 @@ const LOCK: &str = "lock";
 pub struct Publication {
     folder: PathBuf,
     file: NewFile,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl Publication {
-    /// Makes the folder if it is missing.
-    pub(super) fn begin(folder: &Path) -> Result<Self, Error> {
+    /// Makes the folder if it is missing. Waits for `patience` if another process publishes.
+    pub(super) fn begin(folder: &Path, patience: Duration) -> Result<Self, Error> {
         fs::create_dir_all(folder).map_err(FileError::at(folder))?;
-        let path = folder.join(LOCK);
-        let mut options = File::options();
-        let opened = options.write(true).create(true).truncate(false).open(&path);
-        let lock = opened.map_err(FileError::at(&path))?;
-        if let Err(TryLockError::WouldBlock) = lock.try_lock() {
-            let reason = "another process publishes to this folder; each run needs its own folder";
-            return Err(FileError::content(folder, reason).into());
-        }
+        let lock = Lock::take(folder, patience)?;
         let file = NewFile::create(&folder.join(INCOMING))?;
         Ok(Self { folder: folder.to_owned(), file, _lock: lock })
     }

@@ -159,6 +159,63 @@ fn folded_deltas_are_short_cuts() {
     follows(&folder, receiver(5), 10);
 }
 
+/// A stream with the header and the end of another, and without its records.
+fn emptied(stream: &[u8]) -> Vec<u8> {
+    let (mut frames, mut emptied) = (FrameReader::new(stream).unwrap(), Vec::new());
+    while frames.records(&mut Vec::new()).unwrap() {}
+    let mut sink = |frame: &[u8]| {
+        emptied.extend_from_slice(frame);
+        Ok(())
+    };
+    let end = frames.end().unwrap();
+    FrameWriter::new(frames.header()).end(end.target_hash, &mut sink).unwrap();
+    emptied
+}
+
+#[test]
+fn a_wrong_short_cut_or_a_damaged_snapshot_blocks_nobody() {
+    let (_place, folder) = new();
+    let mut sender = sender();
+    (0..6).for_each(|_| _ = publish(&folder, &mut sender, ALL).unwrap());
+    // Its ends are right, so it is published; but it has no changes.
+    let right = folded(&folder, &mirror(1), 1..6);
+    let wrong = emptied(&right);
+    let mut update = crate::Update::default();
+    let mut behind = receiver(1);
+    let error = behind.stage_into([&wrong[..]], &mut update).unwrap_err();
+    assert!(matches!(error, Error::WrongResult { .. }), "{error}");
+    assert!(matches!(behind.commit(&mut update), Err(Error::NotStaged)));
+    folder.publish(&wrong[..], ALL, |_| unreachable!()).unwrap();
+    follows(&folder, receiver(0), 6);
+    follows(&folder, receiver(1), 6);
+    let refused = folder.refused();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert!(refused[0].contains("delta-0000000001-0000000006.gwd"), "{refused:?}");
+    // If nothing else helps, the error names the stream. A right one is taken as soon as it is
+    // there.
+    fs::remove_file(folder.path().join("delta-0000000003-0000000004.gwd")).unwrap();
+    let error = receiver(1).follow(&Folder::new(folder.path())).unwrap_err();
+    assert!(
+        matches!(&error, Error::Input { path, source }
+            if path.ends_with("delta-0000000001-0000000006.gwd")
+                && matches!(**source, Error::WrongResult { .. })),
+        "{error}"
+    );
+    folder.publish(&right[..], ALL, |_| unreachable!()).unwrap();
+    follows(&folder, receiver(1), 6);
+    // The shortest way to the newest version begins with a snapshot.
+    let mut publication = folder.begin().unwrap();
+    sender.snapshot(&mut |frame| io::Write::write_all(&mut publication, frame)).unwrap();
+    publication.finish().unwrap();
+    let path = folder.path().join("snapshot-0000000006.gwd");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[90] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    assert!(receiver(3).follow(&folder).unwrap_err().to_string().contains("snapshot"));
+    follows(&folder, receiver(1), 6);
+    follows(&folder, receiver(0), 6);
+}
+
 #[test]
 fn two_trainers_cannot_publish_to_one_folder() {
     let (_place, folder) = new();
@@ -176,10 +233,28 @@ fn two_trainers_cannot_publish_to_one_folder() {
     publish(&folder, &mut first, ALL).unwrap();
     // At the same time.
     let open = folder.begin().unwrap();
-    assert!(folder.begin().unwrap_err().to_string().contains("another process"));
+    let error = folder.clone().with_patience(Duration::ZERO).begin().unwrap_err();
+    let own = format!("process {}", std::process::id());
+    assert!(matches!(&error, Error::Busy { holder, .. } if holder.starts_with(&own)), "{error}");
+    // A publisher that waits begins when the other one ends.
+    let waiting = folder.clone();
+    let waiting = std::thread::spawn(move || waiting.begin().map(drop));
     drop(open);
+    waiting.join().unwrap().unwrap();
     publish(&folder, &mut first, ALL).unwrap();
     follows(&folder, receiver(0), 3);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_lock_that_is_a_link_is_not_written() {
+    let (place, folder) = new();
+    let other = place.path().join("other");
+    fs::write(&other, "text").unwrap();
+    fs::create_dir(folder.path()).unwrap();
+    std::os::unix::fs::symlink(&other, folder.path().join("lock")).unwrap();
+    assert!(folder.begin().unwrap_err().to_string().contains("link"));
+    assert_eq!(fs::read_to_string(other).unwrap(), "text");
 }
 
 #[test]
@@ -282,7 +357,7 @@ fn following_ends_if_links_are_of_other_weights_than_the_snapshot() {
     put(&folder, "snapshot-0000000004.gwd", stream(RUN, 4, &weights(4), None));
     put(&folder, last, stream(RUN, 4, &weights(4), Some(&other)));
     let error = receiver(1).follow(&folder).unwrap_err();
-    assert!(matches!(error, Error::NoChain { link: 5, .. }), "{error}");
+    assert!(matches!(error, Error::OtherStream { .. }), "{error}");
 }
 
 #[test]

@@ -6,9 +6,10 @@ use super::input::Input;
 use super::layout_after::layout_after;
 use crate::files::disk::{Disk, System};
 use crate::part::Content;
-use crate::redo::{Changes, Log};
+use crate::redo::{Log, New, Patch};
 use crate::safetensors::Checkpoint;
-use crate::visit::{Elements, Visitor, visit};
+use crate::update::Elements;
+use crate::visit::{Visitor, visit};
 use crate::{Error, FrameReader, Source, State, Tensor, Workers, hashes};
 
 /// Applies deltas to the checkpoint at `path`, one after the other. A delta whose result the
@@ -42,7 +43,8 @@ pub(super) fn patch_on(
     let mut state = State::base(hashes(&weights, workers)?.into_iter().sum());
     for input in deltas {
         let survey = input.survey()?;
-        let layout = layout_after(&weights, &survey).map_err(|error| input.error(error))?;
+        let layout = layout_after(&weights, &survey, None);
+        let layout = layout.map_err(|error| input.error(error))?;
         if !layout.is_like(weights.layout()) {
             return Err(input.error(Error::Layout(
                 "it changes names, types, shapes or metadata; write the result to another place"
@@ -52,7 +54,7 @@ pub(super) fn patch_on(
         let shards = weights.layout().shards.iter();
         let files = shards.map(|shard| (shard.name.as_str(), shard.header.file_len()));
         let log = Log::create(disk, &lock, files)?;
-        let mut logger = Logger { weights: &weights, log };
+        let mut logger = Logger { weights: &weights, log, positions: Vec::new() };
         state = FrameReader::new(input.open()?)
             .and_then(|frames| {
                 visit(&weights, &State::base(state.hash), frames, Some(0), workers, &mut logger)
@@ -67,6 +69,8 @@ pub(super) fn patch_on(
 struct Logger<'a, 'd, D: Disk> {
     weights: &'a Checkpoint,
     log: Log<'d, D>,
+    /// The positions of a part, as the log has them.
+    positions: Vec<[u8; 4]>,
 }
 
 impl<D: Disk> Visitor for Logger<'_, '_, D> {
@@ -74,13 +78,16 @@ impl<D: Disk> Visitor for Logger<'_, '_, D> {
         let width = self.weights.tensors()[elements.tensor].element().width();
         let from = (elements.first * width) as u64;
         let (file, offset) = self.weights.place(elements.tensor, from, elements.len * width);
-        match *content {
-            Content::Same => Ok(()),
-            Content::Whole(new) => Ok(self.log.bytes(file, offset, new)?),
+        let new = match *content {
+            Content::Same => return Ok(()),
+            Content::Whole(new) => New::Bytes(new),
             Content::Changes { positions, values } => {
-                Ok(self.log.changes(&Changes { file, offset, width, positions, values })?)
+                self.positions.clear();
+                self.positions.extend(positions.iter().map(|position| position.to_le_bytes()));
+                New::Elements { width, positions: &self.positions, values }
             }
-        }
+        };
+        Ok(self.log.add(&Patch { file, offset, new })?)
     }
 
     fn written(&mut self, tensor: &Tensor, _: usize, _: &[u8]) -> Result<(), Error> {

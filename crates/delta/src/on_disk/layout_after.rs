@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use crate::safetensors::{Checkpoint, Entry, Layout};
+use crate::stage::default_limit;
 use crate::survey::{Effect, Name, Survey};
 use crate::{Error, Kind, Source, Tensor};
 
@@ -10,12 +11,17 @@ use crate::{Error, Kind, Source, Tensor};
 /// one without removed tensors and with new ones in the last file.
 ///
 /// # Errors
-/// A snapshot; a layout that lacks tensors or has others.
-pub(super) fn layout_after(weights: &Checkpoint, survey: &Survey) -> Result<Layout, Error> {
+/// A snapshot; a layout that lacks tensors or has others; more than `max_bytes` of new tensors, or
+/// than a delta of this length may have by default.
+pub(super) fn layout_after(
+    weights: &Checkpoint,
+    survey: &Survey,
+    max_bytes: Option<u64>,
+) -> Result<Layout, Error> {
     if survey.header.kind == Kind::Snapshot {
         return Err(Error::OtherKind("it is a snapshot, not a delta; unpack it"));
     }
-    let added = written(survey)?;
+    let added = written(survey, max_bytes)?;
     let mut removed = HashSet::new();
     for record in &survey.records {
         if let Effect::Removed(Name::Number(number)) = &record.effect {
@@ -42,23 +48,25 @@ pub(super) fn layout_after(weights: &Checkpoint, survey: &Survey) -> Result<Layo
 /// The layout of a snapshot: the one that it states, or one file.
 ///
 /// # Errors
-/// A delta; a layout that lacks tensors or has others.
-pub(super) fn layout_of(survey: &Survey) -> Result<Layout, Error> {
+/// A delta; a layout that lacks tensors or has others; more than `max_bytes` of tensors, or than a
+/// snapshot of this length may have by default.
+pub(super) fn layout_of(survey: &Survey, max_bytes: Option<u64>) -> Result<Layout, Error> {
     if survey.header.kind == Kind::Delta {
         return Err(Error::OtherKind(
             "it is a delta, not a snapshot; apply it with gradwire patch",
         ));
     }
-    let tensors = written(survey)?;
+    let tensors = written(survey, max_bytes)?;
     match &survey.layout {
         Some(layout) => check(layout, tensors.values()).map(|()| layout.clone()),
         None => Layout::file(tensors.into_values().map(entry).collect()).map_err(Error::Layout),
     }
 }
 
-/// The new tensors of a stream.
-fn written(survey: &Survey) -> Result<BTreeMap<String, Tensor>, Error> {
-    let mut all = BTreeMap::new();
+/// The new tensors of a stream. Their bytes are counted here, before files are made for them.
+fn written(survey: &Survey, max_bytes: Option<u64>) -> Result<BTreeMap<String, Tensor>, Error> {
+    let limit = max_bytes.unwrap_or(default_limit(survey.end.len));
+    let (mut all, mut bytes) = (BTreeMap::new(), 0u64);
     for record in &survey.records {
         let Effect::Written(tensor) = &record.effect else { continue };
         if tensor.is_shard() {
@@ -67,7 +75,12 @@ fn written(survey: &Survey) -> Result<BTreeMap<String, Tensor>, Error> {
                  into memory and write whole tensors",
             ));
         }
-        all.insert(tensor.name().to_owned(), tensor.clone());
+        if all.insert(tensor.name().to_owned(), tensor.clone()).is_none() {
+            bytes = bytes.saturating_add(tensor.byte_len() as u64);
+        }
+        if bytes > limit {
+            return Err(Error::TooLarge { limit });
+        }
     }
     Ok(all)
 }

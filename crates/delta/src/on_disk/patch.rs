@@ -42,7 +42,8 @@ pub(super) fn apply(
     for input in deltas {
         let survey = input.survey()?;
         let weights = result.as_ref().map_or(old, NewCheckpoint::weights);
-        let layout = layout_after(weights, &survey).map_err(|error| input.error(error))?;
+        let layout = layout_after(weights, &survey, max_bytes);
+        let layout = layout.map_err(|error| input.error(error))?;
         let is_same = result.is_some() && layout.is_like(weights.layout());
         let next = match is_same {
             true => None,

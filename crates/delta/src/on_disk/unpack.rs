@@ -6,9 +6,8 @@ use super::input::Input;
 use super::layout_after::layout_of;
 use super::writer::Writer;
 use crate::safetensors::NewCheckpoint;
-use crate::source::Nothing;
 use crate::visit::visit;
-use crate::{Error, FrameReader, State, StateHash, Workers};
+use crate::{Error, FrameReader, Slices, State, StateHash, Workers};
 
 /// Writes the weights of a snapshot to `path`, which appears whole or not at all: the files that
 /// the snapshot was made of, or one file. Returns what the weights are.
@@ -23,12 +22,12 @@ pub fn unpack(
     workers: &mut Workers,
 ) -> Result<State, Error> {
     let survey = input.survey()?;
-    let layout = layout_of(&survey).map_err(|error| input.error(error))?;
+    let layout = layout_of(&survey, max_bytes).map_err(|error| input.error(error))?;
     let new = NewCheckpoint::create(path, &layout)?;
-    let mut writer = Writer::new(&Nothing, new.weights());
-    let none = State::base(StateHash::default());
+    let (none, nothing) = (Slices::default(), State::base(StateHash::default()));
+    let mut writer = Writer::new(&none, new.weights());
     let state = FrameReader::new(input.open()?)
-        .and_then(|frames| visit(&Nothing, &none, frames, max_bytes, workers, &mut writer))
+        .and_then(|frames| visit(&none, &nothing, frames, max_bytes, workers, &mut writer))
         .map_err(|error| input.error(error))?;
     new.finish()?;
     Ok(state)

@@ -3,8 +3,7 @@
 use crate::diff::Diff;
 use crate::options::{Absent, DiffOptions};
 use crate::safetensors::{Checkpoint, Layout};
-use crate::source::Nothing;
-use crate::{Error, RunId, Share, Sink, State, Summary, Target, Workers, hashes};
+use crate::{Error, RunId, Share, Sink, Slices, State, Summary, Target, Workers, hashes};
 
 /// The longest description of files that fits into a record.
 const LONGEST_LAYOUT: usize = 100 << 20;
@@ -66,10 +65,10 @@ pub fn pack(
 ) -> Result<Summary, Error> {
     let state = State::base(hashes(checkpoint, workers)?.into_iter().sum());
     let target = Target { run: RunId(state.hash.to_bytes()), version: 0 };
-    let mut diff = Diff::snapshot(checkpoint, target, Share::WHOLE);
+    let (mut diff, none) = (Diff::snapshot(checkpoint, target, Share::WHOLE), Slices::default());
     diff.layout(&bytes(checkpoint.layout())?, sink)?;
-    diff.add(&Nothing, checkpoint, workers, sink)?;
-    diff.finish(&Nothing, workers, sink)
+    diff.add(&none, checkpoint, workers, sink)?;
+    diff.finish(&none, workers, sink)
 }
 
 fn bytes(layout: &Layout) -> Result<Vec<u8>, Error> {

@@ -2,7 +2,8 @@
 
 use crate::part::{Content, apply};
 use crate::safetensors::Checkpoint;
-use crate::visit::{Elements, Visitor};
+use crate::update::Elements;
+use crate::visit::Visitor;
 use crate::{Buffer, Error, Source, Tensor};
 
 /// Writes each part as it is decoded.

@@ -49,6 +49,11 @@ mod form {
     pub(super) const RAW: u8 = 5;
 }
 
+/// Whether a code gives all elements of its part, and may be far shorter than these.
+pub(crate) fn is_whole(code: &[u8]) -> bool {
+    matches!(code.first(), Some(&(form::DIFFERENCE | form::DENSE)))
+}
+
 /// Writes the content of a part over the base.
 ///
 /// # Panics

@@ -212,9 +212,6 @@ pub(super) fn read(
     Ok(rules)
 }
 
-/// Ranks that are read at once.
-const TOGETHER: usize = 1 << 10;
-
 fn read_ranks(
     reader: &mut BitReader<'_>,
     segments: &[Segment],
@@ -223,16 +220,14 @@ fn read_ranks(
     changes: &mut ClassChanges,
 ) -> Result<(), DecodeError> {
     let ClassChanges { ends, ranks, .. } = changes;
-    ranks.clear();
+    let mut found = Found { ranks, count: 0, most };
     let mut list = ListReader::new(segments);
     // The class, and the first element of it that is not known to have changed or not.
     let (mut class, mut next) = (0, 0);
     loop {
         if listings.get(class).is_some_and(|listing| !listing.others) {
-            let start = ranks.len();
-            try_resize(ranks, most.min(start + TOGETHER), 0)?;
-            let count = list.read_some(reader, &mut ranks[start..]);
-            ranks.truncate(start + count);
+            let count = list.read_some(reader, found.room()?);
+            found.count += count;
             if count > 0 {
                 continue;
             }
@@ -241,33 +236,66 @@ fn read_ranks(
         let segment = place.map_or(segments.len(), |place| place.segment);
         while class < segment {
             if listings[class].others {
-                fill(ranks, next..segments[class].size, most)?;
+                found.push(next..segments[class].size)?;
             }
-            ends[class] = ranks.len() as u32;
+            ends[class] = found.count as u32;
             (class, next) = (class + 1, 0);
         }
         let Some(Listed { position, .. }) = place else { break };
         if listings[class].others {
-            fill(ranks, next..position, most)?;
+            found.push(next..position)?;
             next = position + 1;
         } else {
-            if ranks.len() == most {
-                return Err(DecodeError::Truncated);
-            }
-            ranks.try_reserve(1)?;
-            ranks.push(position);
+            found.push(position..position + 1)?;
         }
     }
-    ends[class..].fill(ranks.len() as u32);
+    ends[class..].fill(found.count as u32);
+    found.finish();
     Ok(())
 }
 
-/// Appends ranks; at most `most` in all.
-fn fill(ranks: &mut Vec<u32>, more: Range<u32>, most: usize) -> Result<(), DecodeError> {
-    if ranks.len() + more.len() > most {
-        return Err(DecodeError::Truncated);
+/// Ranks that are read at once.
+const TOGETHER: usize = 1 << 10;
+
+/// The ranks that have been read. Their memory is longer while more are read, so it is filled with
+/// zeros once, however few ranks come at a time.
+struct Found<'a> {
+    ranks: &'a mut Vec<u32>,
+    count: usize,
+    /// The most ranks.
+    most: usize,
+}
+
+impl Found<'_> {
+    /// Room for the next ranks.
+    fn room(&mut self) -> Result<&mut [u32], DecodeError> {
+        let end = self.most.min(self.count + TOGETHER);
+        self.reserve(end)?;
+        Ok(&mut self.ranks[self.count..end])
     }
-    ranks.try_reserve(more.len())?;
-    ranks.extend(more);
-    Ok(())
+
+    /// Appends ranks.
+    fn push(&mut self, more: Range<u32>) -> Result<(), DecodeError> {
+        let end = self.count + more.len();
+        if end > self.most {
+            return Err(DecodeError::Truncated);
+        }
+        self.reserve(end)?;
+        self.ranks[self.count..end].iter_mut().zip(more).for_each(|(to, rank)| *to = rank);
+        self.count = end;
+        Ok(())
+    }
+
+    /// Makes room up to `end`, which is at most `most`.
+    fn reserve(&mut self, end: usize) -> Result<(), DecodeError> {
+        match self.ranks.len() {
+            len if len < end => try_resize(self.ranks, end.max(2 * len).min(self.most), 0),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the room.
+    fn finish(self) {
+        self.ranks.truncate(self.count);
+    }
 }

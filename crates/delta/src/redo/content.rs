@@ -3,7 +3,7 @@
 
 use std::io;
 
-use super::frame::{Frames, Kind};
+use super::frame::{self, Frames, Kind};
 use crate::files::names::is_plain;
 use crate::part::PART;
 
@@ -17,19 +17,20 @@ pub(super) struct Listed {
 
 /// New bytes of a file.
 #[derive(Debug)]
-pub(super) struct Patch<'a> {
+pub(crate) struct Patch<'a> {
     /// The file, as a place in the list of files.
-    pub(super) file: usize,
-    pub(super) offset: u64,
-    pub(super) new: New<'a>,
+    pub(crate) file: usize,
+    pub(crate) offset: u64,
+    pub(crate) new: New<'a>,
 }
 
 /// The bytes of a patch.
 #[derive(Debug)]
-pub(super) enum New<'a> {
+pub(crate) enum New<'a> {
     /// Successive bytes.
     Bytes(&'a [u8]),
-    /// Elements of `width` bytes, at increasing positions below [`PART`].
+    /// Elements of `width` bytes, each `width` times its position behind the offset. The positions
+    /// are little-endian, increase, and are below [`PART`].
     Elements { width: usize, positions: &'a [[u8; 4]], values: &'a [u8] },
 }
 
@@ -69,6 +70,26 @@ fn list(mut list: &[u8]) -> Option<Vec<Listed>> {
 }
 
 impl<'a> Patch<'a> {
+    /// Appends a frame with the patch.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        let kind = match self.new {
+            New::Bytes(_) => Kind::Bytes,
+            New::Elements { .. } => Kind::Changes,
+        };
+        frame::write(out, kind, |out| {
+            out.extend_from_slice(&(self.file as u32).to_le_bytes());
+            out.extend_from_slice(&self.offset.to_le_bytes());
+            match self.new {
+                New::Bytes(bytes) => out.extend_from_slice(bytes),
+                New::Elements { width, positions, values } => {
+                    out.push(width as u8);
+                    out.extend_from_slice(positions.as_flattened());
+                    out.extend_from_slice(values);
+                }
+            }
+        });
+    }
+
     /// Reads the payload of a frame; `None` if the frame is of another kind or no writer made it.
     pub(super) fn read(kind: Kind, payload: &'a [u8]) -> Option<Self> {
         let (file, rest) = payload.split_first_chunk()?;

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use super::replay::replay;
 use super::{LOCK, NAME};
 use crate::files::disk::Disk;
-use crate::files::{FileError, open_regular};
+use crate::files::{FileError, open_lock, open_regular};
 
 /// Keeps other processes from patching files of a folder as long as it lives, if the file system
-/// has locks. It locks a file that stays: a file that is renamed or removed might be another one
-/// for the process that locks it than for the next.
+/// has locks.
 #[derive(Debug)]
 pub(crate) struct Lock {
     folder: PathBuf,
@@ -23,7 +22,7 @@ impl Lock {
     /// # Errors
     /// Errors of the file system; another process that has locked the folder.
     pub(crate) fn take(folder: &Path) -> Result<Self, FileError> {
-        let file = open(folder)?;
+        let file = open_lock(&folder.join(LOCK))?;
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
             let reason = "another process patches weights in this folder; wait until it ends";
             return Err(FileError::content(folder, reason));
@@ -60,19 +59,8 @@ pub(crate) fn complete(disk: &impl Disk, folder: &Path) -> Result<(), FileError>
     if !fs::exists(&path).map_err(FileError::at(&path))? {
         return Ok(());
     }
-    let file = open(folder)?;
+    let file = open_lock(&folder.join(LOCK))?;
     // If the file system has no locks, two processes may write the same values, which does no harm.
     let _ = file.lock();
     Lock { folder: folder.to_owned(), _file: file }.complete(disk)
-}
-
-fn open(folder: &Path) -> Result<File, FileError> {
-    let path = folder.join(LOCK);
-    if path.is_symlink() {
-        return Err(FileError::content(&path, "it is a link; remove it"));
-    }
-    let mut options = File::options();
-    // Reading, too: a pipe that is opened only for writing would wait for its reader.
-    let opened = options.read(true).write(true).create(true).truncate(false).open(&path);
-    opened.map_err(FileError::at(&path))
 }

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 
+use super::content::{New, Patch};
 use super::frame::{self, Kind, MAGIC};
 use super::lock::Lock;
 use super::replay::replay;
@@ -25,18 +26,6 @@ pub(crate) struct Log<'d, D: Disk> {
     written: u64,
     frames: u64,
     committed: bool,
-}
-
-/// Elements of a file that change: each of `width` bytes, at `offset + width · position`.
-#[derive(Debug)]
-pub(crate) struct Changes<'a> {
-    /// The file, as a place in the list of files.
-    pub(crate) file: usize,
-    pub(crate) offset: u64,
-    pub(crate) width: usize,
-    /// Increasing.
-    pub(crate) positions: &'a [u32],
-    pub(crate) values: &'a [u8],
 }
 
 impl<'d, D: Disk> Log<'d, D> {
@@ -82,29 +71,19 @@ impl<'d, D: Disk> Log<'d, D> {
         Ok(log)
     }
 
-    /// Adds elements that change.
-    pub(crate) fn changes(&mut self, changes: &Changes<'_>) -> Result<(), FileError> {
-        frame::write(&mut self.block, Kind::Changes, |out| {
-            out.extend_from_slice(&(changes.file as u32).to_le_bytes());
-            out.extend_from_slice(&changes.offset.to_le_bytes());
-            out.push(changes.width as u8);
-            changes.positions.iter().for_each(|at| out.extend_from_slice(&at.to_le_bytes()));
-            out.extend_from_slice(changes.values);
-        });
-        self.count()
-    }
-
-    /// Adds successive bytes of a file.
-    pub(crate) fn bytes(&mut self, file: usize, offset: u64, new: &[u8]) -> Result<(), FileError> {
-        for (at, bytes) in (0u64..).zip(new.chunks(LONGEST_BYTES)) {
-            frame::write(&mut self.block, Kind::Bytes, |out| {
-                out.extend_from_slice(&(file as u32).to_le_bytes());
-                out.extend_from_slice(&(offset + at * LONGEST_BYTES as u64).to_le_bytes());
-                out.extend_from_slice(bytes);
-            });
-            self.count()?;
+    /// Adds new bytes of a file.
+    pub(crate) fn add(&mut self, patch: &Patch<'_>) -> Result<(), FileError> {
+        let New::Bytes(bytes) = patch.new else { return self.add_frame(patch) };
+        for (at, bytes) in (0u64..).zip(bytes.chunks(LONGEST_BYTES)) {
+            let offset = patch.offset + at * LONGEST_BYTES as u64;
+            self.add_frame(&Patch { offset, new: New::Bytes(bytes), ..*patch })?;
         }
         Ok(())
+    }
+
+    fn add_frame(&mut self, patch: &Patch<'_>) -> Result<(), FileError> {
+        patch.write(&mut self.block);
+        self.count()
     }
 
     /// Counts a frame, and writes the block if it is full.

@@ -20,8 +20,9 @@ mod replay;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use content::{New, Patch};
 pub(crate) use lock::{Lock, complete};
-pub(crate) use log::{Changes, Log};
+pub(crate) use log::Log;
 
 /// The name of a complete log.
 const NAME: &str = "gradwire.redo";

@@ -38,14 +38,11 @@ fn patch(disk: &impl Disk, folder: &Path) -> Result<(), FileError> {
 
 fn patch_locked(disk: &impl Disk, lock: &Lock) -> Result<(), FileError> {
     let mut log = Log::create(disk, lock, [("a", 40), ("b", 300)].into_iter())?;
-    log.changes(&Changes {
-        file: 0,
-        offset: 10,
-        width: 2,
-        positions: &[0, 2, 14],
-        values: &[201, 202, 203, 204, 205, 206],
-    })?;
-    log.bytes(1, 100, &[9; 110])?;
+    let positions = [0u32, 2, 14].map(u32::to_le_bytes);
+    let values = [201, 202, 203, 204, 205, 206];
+    let new = New::Elements { width: 2, positions: &positions, values: &values };
+    log.add(&Patch { file: 0, offset: 10, new })?;
+    log.add(&Patch { file: 1, offset: 100, new: New::Bytes(&[9; 110]) })?;
     log.commit()
 }
 

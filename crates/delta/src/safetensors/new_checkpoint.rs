@@ -13,12 +13,12 @@ use crate::files::{FileError, NewFile, temporary_name};
 #[derive(Debug)]
 pub struct NewCheckpoint {
     weights: Checkpoint,
-    place: Place,
+    unnamed: Unnamed,
 }
 
 /// What gets a name in the end.
 #[derive(Debug)]
-enum Place {
+enum Unnamed {
     File(NewFile),
     Folder(NewFolder),
 }
@@ -29,14 +29,14 @@ impl NewCheckpoint {
     /// # Errors
     /// Errors of the file system; a folder that exists and is not empty.
     pub fn create(path: &Path, layout: &Layout) -> Result<Self, FileError> {
-        let (place, files) = if layout.in_folder {
+        let (unnamed, files) = if layout.in_folder {
             let folder = NewFolder::create(path)?;
             let files = folder.fill(layout)?;
-            (Place::Folder(folder), files)
+            (Unnamed::Folder(folder), files)
         } else {
             let file = NewFile::create(path)?;
             let clone = file.file().try_clone().map_err(FileError::at(path))?;
-            (Place::File(file), vec![clone])
+            (Unnamed::File(file), vec![clone])
         };
         for (shard, file) in layout.shards.iter().zip(&files) {
             let prepared = file
@@ -44,13 +44,13 @@ impl NewCheckpoint {
                 .and_then(|()| System.write_at(file, shard.header.bytes(), 0));
             prepared.map_err(FileError::at(path))?;
         }
-        let folder = match &place {
-            Place::File(file) => folder_of(file.path()).to_owned(),
-            Place::Folder(folder) => folder.temporary.clone(),
+        let folder = match &unnamed {
+            Unnamed::File(file) => folder_of(file.path()).to_owned(),
+            Unnamed::Folder(folder) => folder.temporary.clone(),
         };
         let weights = Checkpoint::of(folder, layout.clone(), files);
         let weights = weights.map_err(|error| FileError::content(path, error.to_string()))?;
-        Ok(Self { weights, place })
+        Ok(Self { weights, unnamed })
     }
 
     /// The weights written so far.
@@ -74,10 +74,10 @@ impl NewCheckpoint {
     /// # Errors
     /// Errors of the file system.
     pub fn finish(self) -> Result<(), FileError> {
-        let Self { weights, place } = self;
-        match place {
-            Place::File(file) => file.finish(),
-            Place::Folder(folder) => folder.finish(&weights.files),
+        let Self { weights, unnamed } = self;
+        match unnamed {
+            Unnamed::File(file) => file.finish(),
+            Unnamed::Folder(folder) => folder.finish(&weights.files),
         }
     }
 }

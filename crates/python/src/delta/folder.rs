@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use gradwire_delta::folder::{Folder, Keep, Publication};
 use pyo3::prelude::*;
@@ -16,30 +17,43 @@ pub(crate) struct DeltaFolder(pub(super) Folder);
 #[pymethods]
 impl DeltaFolder {
     #[new]
-    fn new(path: PathBuf) -> Self {
-        Self(Folder::new(path))
+    fn new(path: PathBuf, timeout: f64) -> PyResult<Self> {
+        let patience = Duration::try_from_secs_f64(timeout).map_err(|_| {
+            Failure::config(format!("timeout={timeout} is no time; give seconds, at least 0"))
+        })?;
+        Ok(Self(Folder::new(path).with_patience(patience)))
     }
 
     /// Run, version and hash of the newest weights.
-    fn latest(&self) -> PyResult<Option<(Option<String>, u64, String)>> {
-        Ok(self.0.latest().map_err(Failure::from)?.map(described))
+    fn latest(&self, py: Python<'_>) -> PyResult<Option<(Option<String>, u64, String)>> {
+        Ok(errors::detached(py, || Ok(self.0.latest()?))?.map(described))
     }
 
-    /// Begins to publish a stream.
-    fn begin(&self) -> PyResult<DeltaPublication> {
-        Ok(DeltaPublication(Some(self.0.begin().map_err(Failure::from)?)))
+    /// Streams that receivers have refused while others helped, with the reasons.
+    fn refused(&self) -> Vec<String> {
+        self.0.refused()
+    }
+
+    /// Begins to publish a stream. Waits for another process that publishes.
+    fn begin(&self, py: Python<'_>) -> PyResult<DeltaPublication> {
+        Ok(DeltaPublication(Some(errors::detached(py, || Ok(self.0.begin()?))?)))
     }
 
     /// Whether a snapshot should be published.
-    fn is_snapshot_due(&self, versions: u64, snapshot_every: u64) -> PyResult<bool> {
+    fn is_snapshot_due(
+        &self,
+        py: Python<'_>,
+        versions: u64,
+        snapshot_every: u64,
+    ) -> PyResult<bool> {
         let keep = Keep { versions, snapshot_every };
-        Ok(self.0.is_snapshot_due(keep).map_err(Failure::from)?)
+        Ok(errors::detached(py, || Ok(self.0.is_snapshot_due(keep)?))?)
     }
 
     /// Removes streams that nobody needs.
-    fn prune(&self, versions: u64, snapshot_every: u64) -> PyResult<usize> {
+    fn prune(&self, py: Python<'_>, versions: u64, snapshot_every: u64) -> PyResult<usize> {
         let keep = Keep { versions, snapshot_every };
-        Ok(self.0.prune(keep).map_err(Failure::from)?)
+        Ok(errors::detached(py, || Ok(self.0.prune(keep)?))?)
     }
 }
 

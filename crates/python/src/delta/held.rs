@@ -7,7 +7,7 @@ use gradwire_delta::safetensors::Checkpoint;
 use gradwire_delta::{Buffer, Error, Mirror, Source, Tensor, Tensors};
 use pyo3::prelude::*;
 
-use super::memory::{Described, Memory};
+use super::memory::{Described, UserTensors, user_tensors};
 use crate::errors::Failure;
 
 /// Where base weights come from: a file or folder, or tensors in memory.
@@ -21,7 +21,7 @@ impl Base {
     /// The weights where they are.
     pub(super) fn source(self) -> Result<Box<dyn Source>, Failure> {
         Ok(match self {
-            Self::Tensors(all) => Box::new(Memory::new(all)?),
+            Self::Tensors(all) => Box::new(user_tensors(all)?),
             Self::Path(path) => Box::new(Checkpoint::open(&path)?),
         })
     }
@@ -36,14 +36,14 @@ impl Base {
 #[derive(Debug)]
 pub(super) enum Held {
     Copy(Mirror),
-    OfUser(Memory),
+    OfUser(UserTensors),
 }
 
 impl Held {
     /// Copies weights from a file or folder, and uses tensors in memory in place.
     pub(super) fn new(base: Base) -> Result<Self, Failure> {
         Ok(match base {
-            Base::Tensors(all) => Self::OfUser(Memory::new(all)?),
+            Base::Tensors(all) => Self::OfUser(user_tensors(all)?),
             path => Self::Copy(path.copy()?),
         })
     }
@@ -53,7 +53,7 @@ impl Source for Held {
     fn tensors(&self) -> &[Tensor] {
         match self {
             Self::Copy(mirror) => mirror.tensors(),
-            Self::OfUser(memory) => memory.tensors(),
+            Self::OfUser(tensors) => tensors.tensors(),
         }
     }
 
@@ -65,7 +65,7 @@ impl Source for Held {
     ) -> Result<&'a [u8], Error> {
         match self {
             Self::Copy(mirror) => mirror.read(tensor, bytes, buffer),
-            Self::OfUser(memory) => memory.read(tensor, bytes, buffer),
+            Self::OfUser(tensors) => tensors.read(tensor, bytes, buffer),
         }
     }
 }
@@ -74,7 +74,7 @@ impl Tensors for Held {
     fn slices_mut(&mut self) -> Result<Vec<&mut [u8]>, Error> {
         match self {
             Self::Copy(mirror) => mirror.slices_mut(),
-            Self::OfUser(memory) => memory.slices_mut(),
+            Self::OfUser(tensors) => tensors.slices_mut(),
         }
     }
 

@@ -1,8 +1,6 @@
 //! Tensors of the user by their addresses.
 
-use std::ops::Range;
-
-use gradwire_delta::{Buffer, ElementType, Error, Source, Tensor, Tensors, order_of};
+use gradwire_delta::{ElementType, InMemory, Memory, Tensor};
 use pyo3::prelude::*;
 
 use crate::buffer::Bytes;
@@ -52,47 +50,13 @@ impl Described {
     }
 }
 
-/// Tensors at addresses, in order of their names.
-#[derive(Debug)]
-pub(super) struct Memory {
-    tensors: Vec<Tensor>,
-    bytes: Vec<Bytes>,
-}
+/// Tensors of the user, which updates change in place.
+pub(super) type UserTensors = InMemory<Bytes>;
 
-impl Memory {
-    /// Takes tensors in any order.
-    pub(super) fn new(all: Vec<Described>) -> Result<Self, Failure> {
-        let (tensors, bytes) = all
-            .into_iter()
-            .map(Described::whole)
-            .collect::<Result<Vec<_>, _>>()?
-            .into_iter()
-            .unzip::<_, _, Vec<_>, Vec<_>>();
-        let order = order_of(&tensors)?;
-        Ok(Self {
-            tensors: order.iter().map(|&at| tensors[at].clone()).collect(),
-            bytes: order.iter().map(|&at| bytes[at]).collect(),
-        })
-    }
-}
+impl Memory for Bytes {}
 
-impl Source for Memory {
-    fn tensors(&self) -> &[Tensor] {
-        &self.tensors
-    }
-
-    fn read<'a>(
-        &'a self,
-        tensor: usize,
-        bytes: Range<usize>,
-        _: &'a mut Buffer,
-    ) -> Result<&'a [u8], Error> {
-        Ok(&self.bytes[tensor].get()[bytes])
-    }
-}
-
-impl Tensors for Memory {
-    fn slices_mut(&mut self) -> Result<Vec<&mut [u8]>, Error> {
-        Ok(self.bytes.iter_mut().map(Bytes::get_mut).collect())
-    }
+/// Takes tensors in any order.
+pub(super) fn user_tensors(all: Vec<Described>) -> Result<UserTensors, Failure> {
+    let pairs = all.into_iter().map(Described::whole).collect::<Result<Vec<_>, _>>()?;
+    Ok(UserTensors::new(pairs)?)
 }

@@ -24,7 +24,7 @@ pub(in crate::kernels) fn octaves(input: &Input) -> [Octaves; 6] {
 }
 
 /// Elements and those of them that change.
-pub(in crate::kernels) struct Changes {
+pub(in crate::kernels) struct RankedChanges {
     pub(in crate::kernels) base: Shifted<u8>,
     pub(in crate::kernels) positions: Vec<u32>,
     /// The ranks of the changed elements in their order, and class by class.
@@ -37,7 +37,7 @@ pub(in crate::kernels) struct Changes {
 }
 
 /// Elements that change, with the ranks that the kernel gives them in two blocks.
-pub(in crate::kernels) fn changes(input: &Input, octaves: &Octaves) -> Changes {
+pub(in crate::kernels) fn changes(input: &Input, octaves: &Octaves) -> RankedChanges {
     let (base, new) = versions(input, octaves.width);
     let width = octaves.width;
     let at = |position: usize| position * width..(position + 1) * width;
@@ -57,7 +57,7 @@ pub(in crate::kernels) fn changes(input: &Input, octaves: &Octaves) -> Changes {
     let ends = core::array::from_fn(|end| {
         order.iter().filter(|&&place| class(place) <= end).count() as u32
     });
-    Changes { base, positions, ranks, sorted, ends, sizes }
+    RankedChanges { base, positions, ranks, sorted, ends, sizes }
 }
 
 /// Where lists start, by class, that each have room for all elements.

@@ -11,8 +11,9 @@
 //! - **Aggregation**: gather.
 //! - **Error feedback**: off. With it, the residual stays zero, because nothing is lost.
 //! - **Cost**: a pass that copies the elements, one that splits them into planes, one that counts
-//!   the exponents and one that writes them. Threads share the encoding of a large tensor; a
-//!   message is decoded by one.
+//!   the exponents and one that writes them. Threads share the encoding of a large tensor. One
+//!   thread decodes a message: where a part ends is known only once its last plane is decoded. The
+//!   threads share the addition of the elements.
 //!
 //! Sources: entropy codes of exponents alone: Hershcovitch et al.: "ZipNN: Lossless Compression for
 //! AI Models", arXiv:2411.05239.

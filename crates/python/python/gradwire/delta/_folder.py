@@ -30,7 +30,9 @@ def fold(base: Base, deltas: Iterable[Union[bytes, Iterable[bytes]]], *, threads
 
     Args:
         base: the weights that the first delta changes, as for a ``Sender``. Needs memory for a
-        copy. deltas: the streams, the oldest first. threads: the threads that decode and code.
+            copy.
+        deltas: the streams, the oldest first.
+        threads: the threads that decode and code.
         portable: as for a ``Sender``.
     """
     path, memories = path_of(base), []
@@ -66,11 +68,12 @@ class Folder:
 
     Args:
         path: the folder, which need not exist yet. Each run needs its own.
+        timeout: for how many seconds ``publish`` waits for another process that publishes.
     """
 
-    def __init__(self, path: Union[str, os.PathLike[str]]) -> None:
+    def __init__(self, path: Union[str, os.PathLike[str]], *, timeout: float = 60.0) -> None:
         self.path = os.fspath(path)
-        self.core = _core.DeltaFolder(self.path)
+        self.core = _core.DeltaFolder(self.path, float(timeout))
 
     @property
     def latest(self) -> Optional[int]:
@@ -87,7 +90,8 @@ class Folder:
         ``Sender.diff``. 0 means no snapshots. Receivers that are at most ``keep`` versions behind
         need no snapshot; older streams are removed, unless a snapshot that stays needs them.
 
-        Raises ``StateError`` if another trainer has published here. The folder is then as it was.
+        Raises ``StateError`` if another trainer has published here, or publishes for longer than
+        ``timeout``; the error names its process. The folder is then as it was.
         """
         limits = whole_number("keep", keep), whole_number("snapshot_every", snapshot_every)
         if isinstance(frames, Frames) and self.core.is_snapshot_due(*limits):

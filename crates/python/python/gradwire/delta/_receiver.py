@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, List, Optional, Tuple, Union
 
 from .. import _core
@@ -24,8 +25,8 @@ class Receiver:
         to: ``"torch"`` or ``"numpy"``: what ``tensors()`` and updates yield. By default as the base
             is; for files PyTorch if it is installed. numpy has no bfloat16 and no float8, and gets
             their bits as unsigned integers.
-        max_bytes: the most bytes of new tensors in one update; by default 1 GiB, or 1024 times the
-            bytes of the stream if that is more.
+        max_bytes: the most bytes of new tensors in one update, and of parts of tensors that change
+            throughout; by default 1 GiB, or 1024 times the bytes of the stream if that is more.
     """
 
     def __init__(
@@ -76,9 +77,16 @@ class Receiver:
         that was not committed. Starts with a snapshot if links are missing, or if the weights are
         of another run.
 
-        Raises ``StateError`` if no published stream helps; it names the missing link.
+        Streams that are damaged, or give other weights than they state, are left out with a
+        warning if others lead to the newest version: a delta of ``fold`` beside those that it
+        joins, or a snapshot.
+
+        Raises ``StateError`` if no published stream helps; it names the missing link. Raises
+        ``MessageError`` if a stream is damaged that no others can stand in for.
         """
         while (update := self.core.stage_next(folder.core)) is not None:
+            for refused in folder.core.refused():
+                warnings.warn(f"a stream is left out: {refused}", RuntimeWarning, stacklevel=2)
             before = self.core.state
             yield Update(self, update)
             if self.core.state == before:
