@@ -7,8 +7,9 @@ use serde::Serialize;
 use crate::TestbedError;
 use crate::format::times;
 use crate::runner::differences;
+use crate::summary::tables::{difference, quality};
 use crate::summary::{Spread, by_compressor, paired};
-use crate::table::{Table, difference, quality};
+use crate::table::Table;
 use crate::verdict::tolerance;
 
 /// How many times the bytes count as more.

@@ -161,7 +161,8 @@ mod tests {
     use gradwire_exchange::Link;
 
     use super::*;
-    use crate::{results, synthetic, table};
+    use crate::summary::tables;
+    use crate::{results, synthetic};
 
     #[test]
     fn the_readme_shows_what_compare_printed() {
@@ -170,7 +171,7 @@ mod tests {
         let of = |spec: &str| runs.iter().find(|run| run.compressor == spec).unwrap().clone();
         let runs = ["none", "eden", "int8", "3lc"].map(of);
         let summary = summarize(&runs, &Experiment::default().links).unwrap();
-        let table = table::traffic(&summary).terminal(80);
+        let table = tables::traffic(&summary).terminal(80);
         let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
         assert!(readme.contains(&table), "README.md has another table than\n{table}");
     }

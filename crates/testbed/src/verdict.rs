@@ -8,8 +8,8 @@ use gradwire_train::Metric;
 use serde::Serialize;
 
 use crate::format::{self, points, significant};
+use crate::summary::tables::{self, DIVERGED};
 use crate::summary::{Row, Spread, Summary};
-use crate::table::{self, DIVERGED};
 
 /// The smallest speed-up for which a compressor is recommended, over `none` or over a slower one.
 const WORTHWHILE: f64 = 1.05;
@@ -127,7 +127,7 @@ impl Verdict {
         Some(Self {
             metric: summary.metric,
             tolerance: comparison.tolerance,
-            baseline: table::baseline(none.exchange, summary.workers),
+            baseline: tables::baseline(none.exchange, summary.workers),
             compressors: others.map(|row| comparison.judged(row)).collect(),
             links: (0..summary.links.len()).map(|link| comparison.on_link(link)).collect(),
         })
