@@ -5,7 +5,8 @@
 Every DistributedDataParallel model of the script is registered, as by ``gradwire.torch.register``,
 when its first training step begins. A ``GradScaler`` that the script has made by then is passed
 on. Communication hooks that the script registers itself are replaced. Rank 0 says on standard error
-what was replaced. With ``--state FOLDER`` residuals continue from one run of the script to the next.
+what was replaced. With ``--state FOLDER`` residuals continue from one run of the script to the
+next.
 """
 
 from __future__ import annotations
