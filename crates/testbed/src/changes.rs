@@ -175,6 +175,7 @@ pub fn table(all: &[Changed]) -> Table {
         .column("bits", |one| if one.same_bits { "the same" } else { "others" })
         .column("verdict", |one| one.change.text())
         .table()
+        .with_optional(&["seeds", "bits"])
 }
 
 /// The compressors that regressed.
