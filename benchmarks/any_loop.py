@@ -62,6 +62,8 @@ class Wrapped:
     def step(self, loss):
         self.optimizer.zero_grad()
         loss(self.model).backward()
+        # As DeepSpeed does by default.
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
 
 
@@ -139,16 +141,28 @@ def known(options):
 
 
 def table(path):
-    """Prints means and standard deviations over seeds."""
+    """Prints means over seeds, and the differences from the runs of `none` with the same seeds."""
     records = [json.loads(line) for line in Path(path).read_text().splitlines()]
-    print("| framework | compressor | rate | seeds | MB a step and rank | step, ms | CPU a step, ms | test loss | standard deviation |")
-    print("|---|---|---|---:|---:|---:|---:|---:|---:|")
-    for key in dict.fromkeys((one["framework"], one["compressor"], one["rate"]) for one in records):
-        own = [one for one in records if (one["framework"], one["compressor"], one["rate"]) == key]
-        mean = lambda what: statistics.mean(one[what] for one in own)
-        spread = statistics.stdev([one["loss"] for one in own]) if len(own) > 1 else 0.0
-        numbers = f"{mean('bytes_per_step') / 1e6:.2f} | {mean('step_ms'):.0f} | {mean('cpu_ms'):.0f} | {mean('loss'):.3f} | {spread:.3f}"
-        print(f"| {' | '.join(key)} | {len(own)} | {numbers} |")
+    print("| framework | compressor | seeds | MB a step and rank | step, ms | of `none` | CPU a step, ms | test loss | from `none` |")
+    print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
+    for framework, compressor in dict.fromkeys((one["framework"], one["compressor"]) for one in records):
+        own = {one["seed"]: one for one in records if (one["framework"], one["compressor"]) == (framework, compressor)}
+        # The hook is one of DistributedDataParallel.
+        baseline = "ddp" if framework == "hook" else framework
+        none = {one["seed"]: one for one in records if (one["framework"], one["compressor"]) == (baseline, "none")}
+        mean = lambda what: statistics.mean(one[what] for one in own.values())
+        ratio, change = "", ""
+        if compressor != "none":
+            ratio = f"{statistics.mean(one['step_ms'] / none[seed]['step_ms'] for seed, one in own.items()):.2f}"
+            change = difference([one["loss"] - none[seed]["loss"] for seed, one in own.items()])
+        numbers = f"{mean('bytes_per_step') / 1e6:.2f} | {mean('step_ms'):.0f} | {ratio} | {mean('cpu_ms'):.0f} | {mean('loss'):.3f}"
+        print(f"| {framework} | {compressor} | {len(own)} | {numbers} | {change} |")
+
+
+def difference(paired):
+    """A mean and, of several, the standard deviation."""
+    spread = f" ± {statistics.stdev(paired):.3f}" if len(paired) > 1 else ""
+    return f"{statistics.mean(paired):+.3f}{spread}"
 
 
 def main():

@@ -43,6 +43,12 @@ pub trait DeviceForm {
     /// # Errors
     /// As for `decode_add`; the bytes that were added to the form are then unspecified.
     fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError>;
+
+    /// The bits of each element in a form, if symbols are wider there than in a message of fixed
+    /// width.
+    fn value_bits(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// The arguments of both conversions.

@@ -1,7 +1,5 @@
 //! Name and shape of a tensor, which both ends of an exchange know.
 
-use std::ops::Range;
-
 /// Name and shape of one tensor of a model.
 ///
 /// State belongs to the name: residuals and random draws depend on it, and not on the tensor's
@@ -37,31 +35,32 @@ impl Tensor {
         Self { id: fnv1a(name.as_bytes()), name, shape: shape.to_vec(), elements, part_of: None }
     }
 
-    /// Some rows of a tensor as a tensor, such as the rows of a rank's shard. Its name is the
-    /// tensor's name with the range of elements, as in `fc.weight[0..512]`. All rows are the tensor
-    /// itself.
+    /// A part of a tensor as a tensor, such as the rows of a rank's shard: the elements from
+    /// `start` on, as many as `shape` has. Its name is the tensor's name with the range of
+    /// elements, as in `fc.weight[0..512]`. The part with all elements is the tensor itself.
     ///
     /// # Panics
-    /// If the tensor has no dimension, is itself a part, or does not have these rows.
-    pub fn rows(&self, rows: Range<usize>) -> Self {
+    /// If the tensor is itself a part, or does not have these elements.
+    pub fn part(&self, start: usize, shape: &[usize]) -> Self {
         assert!(self.part_of.is_none(), "'{}' is a part of a tensor", self.name);
-        assert!(
-            rows.start <= rows.end && rows.end <= self.shape[0],
-            "'{}' has no rows {rows:?}",
-            self.name
-        );
-        if rows.len() == self.shape[0] {
+        let part = Self::new("", shape);
+        if part.elements == self.elements {
             return self.clone();
         }
-        let row: usize = self.shape[1..].iter().product();
-        let name = format!("{}[{}..{}]", self.name, rows.start * row, rows.end * row);
-        let shape = [&[rows.len()], &self.shape[1..]].concat();
-        let whole = Whole { tensor: self.clone(), start: rows.start * row };
-        Self { part_of: Some(Box::new(whole)), ..Self::new(name, &shape) }
+        let end = start.checked_add(part.elements).filter(|&end| end <= self.elements);
+        let end = end.unwrap_or_else(|| panic!("'{}' is shorter than its part", self.name));
+        let whole = Whole { tensor: self.clone(), start };
+        let name = format!("{}[{start}..{end}]", self.name);
+        Self { part_of: Some(Box::new(whole)), ..Self::new(name, shape) }
     }
 
-    /// The tensor that this one has [rows](Self::rows) of, or else this tensor. Rules about names,
-    /// sizes and kinds apply to it.
+    /// Whether this is a [part](Self::part) without elements, of a tensor that has some.
+    pub fn is_empty_part(&self) -> bool {
+        self.elements == 0 && self.part_of.is_some()
+    }
+
+    /// The tensor of which this one is a [part](Self::part), or else this tensor. Rules about
+    /// names, sizes and kinds apply to it.
     pub fn whole(&self) -> &Tensor {
         self.part_of.as_ref().map_or(self, |whole| &whole.tensor)
     }
@@ -118,14 +117,21 @@ mod tests {
     }
 
     #[test]
-    fn rows_have_the_name_of_their_elements() {
+    fn parts_have_the_names_of_their_elements() {
         let tensor = Tensor::new("w", &[5, 3, 2]);
-        let rows = tensor.rows(3..5);
+        let rows = tensor.part(18, &[2, 3, 2]);
         assert_eq!((rows.name(), rows.shape(), rows.start()), ("w[18..30]", &[2, 3, 2][..], 18));
         assert_eq!(rows.id(), Tensor::new("w[18..30]", &[]).id());
         assert_eq!((rows.whole(), tensor.whole()), (&tensor, &tensor));
-        assert_eq!((tensor.rows(0..5), tensor.start()), (tensor.clone(), 0));
-        let none = tensor.rows(5..5);
-        assert_eq!((none.name(), none.elements()), ("w[30..30]", 0));
+        assert_eq!((tensor.part(0, &[30, 1]), tensor.start()), (tensor.clone(), 0));
+        let none = tensor.part(30, &[0, 3, 2]);
+        assert_eq!((none.name(), none.is_empty_part()), ("w[30..30]", true));
+        assert!(!Tensor::new("v", &[0]).part(0, &[0]).is_empty_part());
+    }
+
+    #[test]
+    #[should_panic(expected = "'w' is shorter than its part")]
+    fn parts_end_with_their_tensor() {
+        Tensor::new("w", &[5, 3]).part(13, &[3]);
     }
 }

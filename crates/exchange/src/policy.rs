@@ -12,7 +12,7 @@ use crate::{Result, Rule, Schedule, rule};
 /// Vectors (biases, the scales of normalization layers) and small tensors do not gain from
 /// compression but suffer from it; they are sent with `none`.
 ///
-/// [Rows](Tensor::rows) of a tensor are sent as the whole tensor would be.
+/// A [part](Tensor::part) of a tensor is sent as the whole tensor would be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     /// Compresses gradients.
@@ -169,12 +169,12 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_sent_as_their_tensor() {
+    fn parts_are_sent_as_their_tensor() {
         let mut policy = policy("3lc");
         policy.rules =
             ["fc.weight -> topk", ">=1000 -> sbc"].map(|rule| rule.parse().unwrap()).to_vec();
         policy.raw_names = vec!["norm".to_owned()];
-        let cut = |name: &str, shape: &[usize]| Tensor::new(name, shape).rows(0..1);
+        let cut = |name: &str, shape: &[usize]| Tensor::new(name, shape).part(0, &[1]);
         let sent = |tensor: &Tensor| policy.push_of(tensor).first.to_string();
         let few = cut("other", &[30, 10]);
         assert!(few.elements() < policy.raw_below && sent(&few) == "3lc");

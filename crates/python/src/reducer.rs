@@ -27,10 +27,9 @@ use crate::device::Device;
 use crate::errors::Failure;
 use crate::policy;
 
-/// The names and shapes of tensors.
-type Shapes = Vec<(String, Vec<usize>)>;
-/// The number of a column, the number of columns, and the tensors of the model; see [`Column`].
-type Place = (usize, usize, Shapes);
+/// The number of a column and the number of columns; see [`Column`]. For each tensor of the model,
+/// the first element of its part, and the part's shape.
+type Parts = (usize, usize, Vec<(usize, Vec<usize>)>);
 
 /// Averages groups of tensors over a process group. Python calls a group of tensors a tensor group,
 /// because in PyTorch a group is a process group.
@@ -68,10 +67,9 @@ pub(crate) struct ReducerHandle {
 
 #[pymethods]
 impl ReducerHandle {
-    /// `rows` are the first row and the end of the rows of each tensor that ranks average, if they
-    /// do not average whole tensors.
+    /// `parts` are the parts of the tensors that ranks average, if they do not average whole ones.
     #[new]
-    #[pyo3(signature = (channel, tensors, spec, *, rules, exchange, seed, raw_vectors, raw_below, raw_names, skip, deadline, steps, threads, column = None, rows = None))]
+    #[pyo3(signature = (channel, tensors, spec, *, rules, exchange, seed, raw_vectors, raw_below, raw_names, skip, deadline, steps, threads, parts = None))]
     #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
     fn new(
         channel: &Bound<'_, PyAny>,
@@ -87,8 +85,7 @@ impl ReducerHandle {
         deadline: f64,
         steps: Option<u64>,
         threads: usize,
-        column: Option<Place>,
-        rows: Option<Vec<(usize, usize)>>,
+        parts: Option<Parts>,
     ) -> PyResult<Self> {
         let patience = Duration::try_from_secs_f64(deadline)
             .map_err(|error| Failure::config(format!("deadline={deadline}: {error}")))?;
@@ -111,7 +108,8 @@ impl ReducerHandle {
         let dtypes = tensors.iter().map(|(_, _, name)| dtype(name)).collect::<Result<_, _>>()?;
         let tensors =
             tensors.into_iter().map(|(name, shape, _)| Tensor::new(name, &shape)).collect();
-        let tensors = rows_of(tensors, rows)?;
+        let column = parts.as_ref().map(|&(number, columns, _)| Column { number, columns });
+        let tensors = parts_of(tensors, parts)?;
         let names: Vec<_> = tensors.iter().map(|tensor| tensor.name().to_owned()).collect();
         let on_non_finite = if skip { OnNonFinite::Skip } else { OnNonFinite::Refuse };
         let config = ReducerConfig { exchange, policy, tensors, seed, on_non_finite };
@@ -121,9 +119,8 @@ impl ReducerHandle {
         let votes = config.policy.pushes().any(|spec| spec.compressor().votes());
         let reducer = Reducer::staged(Box::new(channel), config, later).map_err(Failure::from)?;
         let mut reducer = reducer.with_threads(threads);
-        if let Some((number, columns, model)) = column {
-            let model = model.into_iter().map(|(name, shape)| Tensor::new(name, &shape)).collect();
-            reducer = reducer.of_column(Column { number, columns, model });
+        if let Some(column) = column {
+            reducer = reducer.of_column(column);
         }
         let thread = ReducerThread::new("gradwire", reducer).map_err(Failure::from)?;
         Ok(Self {
@@ -443,17 +440,16 @@ fn kept_for(averages: bool) -> KeptFor {
     if averages { KeptFor::Averages } else { KeptFor::Gradients }
 }
 
-/// The tensors, or these rows of each of them.
-fn rows_of(tensors: Vec<Tensor>, rows: Option<Vec<(usize, usize)>>) -> PyResult<Vec<Tensor>> {
-    let Some(rows) = rows else { return Ok(tensors) };
-    let has = |tensor: &Tensor, (first, end): (usize, usize)| {
-        first <= end && tensor.shape().first().is_some_and(|&rows| end <= rows)
+/// The tensors, or these parts of them.
+fn parts_of(tensors: Vec<Tensor>, parts: Option<Parts>) -> PyResult<Vec<Tensor>> {
+    let Some((_, _, parts)) = parts else { return Ok(tensors) };
+    let fits = |(tensor, (start, shape)): (&Tensor, &(usize, Vec<usize>))| {
+        start.saturating_add(shape.iter().product()) <= tensor.elements()
     };
-    if rows.len() != tensors.len() || tensors.iter().zip(&rows).any(|(one, &rows)| !has(one, rows))
-    {
-        return Err(Failure::config("rows: a tensor does not have these rows").into());
+    if parts.len() != tensors.len() || !tensors.iter().zip(&parts).all(fits) {
+        return Err(Failure::config("parts: a tensor does not have these elements").into());
     }
-    Ok(tensors.iter().zip(rows).map(|(one, (first, end))| one.rows(first..end)).collect())
+    Ok(tensors.iter().zip(parts).map(|(one, (start, shape))| one.part(start, &shape)).collect())
 }
 
 impl ReducerHandle {

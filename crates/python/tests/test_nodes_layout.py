@@ -5,8 +5,8 @@ import torch
 
 import gradwire
 from gradwire.torch import _nodes
-from gradwire.torch._columns import model_of
-from gradwire.torch._options import Options
+from gradwire.torch._columns import model_of, parts_of
+from gradwire.torch._options import Alone, Options
 
 
 def test_nodes_are_those_of_torchrun_or_of_hosts():
@@ -45,16 +45,21 @@ def test_slices_have_the_compressors_of_their_parameters():
     named = [(name, torch.empty(shape)) for name, shape in shapes.items()]
     options = Options("none until 5 then topk:ratio=0.1", rules=[">=10000 -> int8"], raw_below=300)
     model = model_of(named, options, 2)
-    # The rule sees the whole parameter, which has more elements than its slices; so does raw_below.
-    assert model.fixed == {"big": "int8", "tiny": "none", "bias": "none"} and model.exchange == "all-gather"
+    assert model.exchange == "all-gather"
     cut = model.cut(2)
-    slices = [(name, one) for name, parts in cut.items() for one in parts if one.owner == 1]
-    assert [(one.name, one.shape) for _, one in slices if "[" in one.name] == [("big[6400..12800]", (6400, 1))]
+    parts = parts_of(cut, 1, 2)
+    assert parts == (1, 2, [(6400, (6400, 1)), (0, (0, 1)), (0, (3, 2)), (0, (40,))])
     owners = {name: parts[0].owner for name, parts in cut.items() if len(parts) == 1}
     # The largest first, each to the rank with the fewest elements.
     assert owners == {"small": 0, "bias": 1, "tiny": 1}
-    reducer = model.options_of(options, slices).reducer_alone([(one.name, torch.empty(one.shape)) for _, one in slices])
-    assert [reducer.specs(step) for step in (0, 9)] == [["int8", "none", "none"]] * 2
+    reducer = options.reducer(named, Alone(2), parts)
+    assert reducer.names == ["big[6400..12800]", "small[0..0]", "tiny", "bias"]
+    # The rule sees the whole parameter, which has more elements than its slices; so does raw_below.
+    specs = [dict(zip(reducer.names, reducer.specs(step))) for step in (0, 9)]
+    assert [one.pop("small[0..0]") for one in specs] == ["none", "topk:ratio=0.1"]
+    assert specs == [{"big[6400..12800]": "int8", "tiny": "none", "bias": "none"}] * 2
+    # Nothing is sent of what this rank does not own.
+    assert [row[:2] for row in reducer.plan(0)] == [("big[6400..12800]", 6400), ("tiny", 6), ("bias", 40)]
     reducer.close()
     # Three nodes exchange the eight bits of int8 by all-gather, four by scatter-reduce.
     assert [model_of(named, Options("int8"), nodes).exchange for nodes in (3, 4)] == ["all-gather", "scatter-reduce"]

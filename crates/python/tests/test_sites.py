@@ -180,7 +180,8 @@ def beside_a_plain_reducer(rank, size):
     )
     sent, replica, by_hand = [], steps._replica, rows_by_hand(part)
     by_name = {one.name: one.compressor.partition(",")[0] for one in steps.describe().tensors}
-    assert by_name == {name: spec for name, _, spec in by_hand}
+    # The second shard has no rows of `scale`.
+    assert by_name == {name: spec for name, shape, spec in by_hand if shape[0]}
     send = replica.send
 
     def record(change, fragment=0):

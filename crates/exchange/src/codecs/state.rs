@@ -1,11 +1,12 @@
 //! The state of the codecs: checkpoint and rollback, save and restore.
 
+use std::collections::HashSet;
 use std::iter;
 
 use gradwire::{Dtype, Encoder, Spec, State, StateError, Tensor};
 
 use super::{Codecs, TensorState};
-use crate::state::{PUSH, REDUCE, slice_of, sum_key};
+use crate::state::{PUSH, REDUCE, keep, slice_of, sum_key};
 use crate::{ExchangeError, Result};
 
 impl Codecs {
@@ -36,6 +37,18 @@ impl Codecs {
             self.name_specs(prefix, state);
         }
         self.save_estimates(prefix, state);
+        self.leave_out_empty(state);
+    }
+
+    /// Removes what is saved of tensors without elements. A rank that has no part of a tensor may
+    /// never have encoded it.
+    fn leave_out_empty(&self, state: &mut State) {
+        let empty = self.tensors.iter().filter(|codec| codec.tensor.elements() == 0);
+        let names: HashSet<&str> =
+            empty.flat_map(|codec| &codec.names).map(String::as_str).collect();
+        if !names.is_empty() {
+            keep(state, |name| !names.contains(name));
+        }
     }
 
     /// Names the compressors of the schedules in a saved state, instead of the specs for 16-bit

@@ -199,7 +199,7 @@ impl Slice {
         let sliced = if range.len() == tensor.elements() {
             tensor.clone()
         } else {
-            // A slice of some rows of a tensor is named after its elements in the whole tensor.
+            // A slice of a part of a tensor is named after its elements in the whole tensor.
             let (whole, start) = (tensor.whole(), tensor.start());
             Tensor::new(slice_name(whole.name(), &(start + range.start..start + range.end)), shape)
         };
@@ -257,8 +257,8 @@ mod tests {
     }
 
     #[test]
-    fn slices_of_rows_are_named_after_their_elements_in_the_whole_tensor() {
-        let rows = Tensor::new("big", &[100, 100]).rows(50..100);
+    fn slices_of_parts_are_named_after_their_elements_in_the_whole_tensor() {
+        let rows = Tensor::new("big", &[100, 100]).part(5000, &[50, 100]);
         let names =
             cut_model(&[rows], 2).into_iter().flatten().map(|slice| slice.tensor.name().to_owned());
         assert_eq!(names.collect::<Vec<_>>(), ["big[5000..7500]", "big[7500..10000]"]);

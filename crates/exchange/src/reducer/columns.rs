@@ -1,24 +1,24 @@
-//! The states of reducers that share a model: every rank of a node averages its own part of the
-//! model with the ranks that have the same part on other nodes.
+//! The states of reducers that share a model: every rank of a node or a site averages its own parts
+//! of the tensors with the ranks that have the same parts on other nodes or sites.
 
 use std::collections::BTreeSet;
 
-use gradwire::{State, StateError, Tensor};
+use gradwire::{State, StateError};
 
 use crate::error::refuse;
 use crate::{ExchangeError, Result};
 
-/// The part of a model that a reducer averages, if the ranks of a node divide the model among
-/// themselves. The ranks of the reducer are nodes.
-#[derive(Debug, Clone)]
+/// The place of a reducer among those that share a model, because the ranks of a node, or of a site
+/// with a sharded replica, divide it among themselves. The ranks of the reducer are nodes or sites.
+///
+/// The reducer has a tensor for each tensor of the model: its [part](gradwire::Tensor::part), which
+/// may have no elements, or all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Column {
-    /// The number of this rank among the ranks of its node.
+    /// The number of this rank among the ranks of its node or site.
     pub number: usize,
-    /// The number of ranks of a node.
+    /// The number of ranks of a node or site.
     pub columns: usize,
-    /// All tensors of the model. The reducer's own tensors are some of them, or slices of some of
-    /// them, named `name[start..end]`.
-    pub model: Vec<Tensor>,
 }
 
 const NUMBER: &str = "column";
@@ -28,12 +28,12 @@ const COLUMNS: &str = "columns";
 #[derive(Debug)]
 pub(super) struct Restored {
     pub(super) states: Vec<State>,
-    /// Whether they are states of whole nodes, which must be cut into the slices of a column.
+    /// Whether they are states of whole nodes, which must be cut into the parts of a column.
     pub(super) joined: bool,
 }
 
 /// Adds the place of a column to the state of its reducer.
-pub(super) fn mark(state: &mut State, column: Option<&Column>) {
+pub(super) fn mark(state: &mut State, column: Option<Column>) {
     if let Some(column) = column {
         state.set_number(NUMBER, column.number as u64);
         state.set_number(COLUMNS, column.columns as u64);
@@ -46,7 +46,7 @@ pub(super) fn mark(state: &mut State, column: Option<&Column>) {
 /// # Errors
 /// `Config` if states of some columns are missing; `State` for states of different numbers of
 /// columns.
-pub(super) fn of_column(states: Vec<State>, own: Option<&Column>) -> Result<Restored> {
+pub(super) fn of_column(states: Vec<State>, own: Option<Column>) -> Result<Restored> {
     let kept_nothing = states.iter().all(|state| state.floats_under("").next().is_none());
     if kept_nothing && states.iter().any(|state| state.number(COLUMNS).is_ok()) {
         return Ok(Restored { states: of_any_column(states), joined: false });
@@ -57,7 +57,7 @@ pub(super) fn of_column(states: Vec<State>, own: Option<&Column>) -> Result<Rest
         return Ok(Restored { states, joined: false });
     };
     if places.iter().any(|&(_, other)| other != columns) {
-        let what = "its ranks had different numbers of ranks on their nodes".to_owned();
+        let what = "its nodes or sites had different numbers of ranks".to_owned();
         return Err(ExchangeError::from(StateError::Damaged(what)));
     }
     if columns != place.1 {
@@ -68,8 +68,8 @@ pub(super) fn of_column(states: Vec<State>, own: Option<&Column>) -> Result<Rest
         pairs.filter(|&(found, _)| found == place).map(|(_, state)| state).collect();
     if states.is_empty() {
         return refuse(format!(
-            "the state is not of local rank {} of a node, which needs its own state: save one file for each rank, or the states \
-             of all ranks in one (in Python with state_dict(all_ranks=True))",
+            "the state is not of rank {} of a node or site, which needs its own state: save one file for each rank, or the \
+             states of all ranks in one (in Python with state_dict(all_ranks=True))",
             place.0
         ));
     }
@@ -96,7 +96,7 @@ fn place_of(state: &State) -> Result<(u64, u64)> {
     if number < columns {
         return Ok((number, columns));
     }
-    let what = format!("it says that local rank {number} of {columns} saved it");
+    let what = format!("it says that rank {number} of {columns} of a node or site saved it");
     Err(ExchangeError::from(StateError::Damaged(what)))
 }
 
@@ -106,7 +106,7 @@ fn join(states: Vec<State>, columns: u64) -> Result<Vec<State>> {
     for state in states {
         if state.floats_under("push/sum/").next().is_some() {
             return refuse(
-                "states of compressors with ef=ef21 continue only with the same number of ranks a node; use it, or ef=on",
+                "states of compressors with ef=ef21 continue only with the same number of ranks a node or site; use it, or ef=on",
             );
         }
         let (node, (number, _)) = (state.number("rank")?, place_of(&state)?);
@@ -123,8 +123,8 @@ fn join(states: Vec<State>, columns: u64) -> Result<Vec<State>> {
         if !found.iter().copied().eq(0..columns) {
             let numbers = found.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
             return refuse(format!(
-                "the state was saved with {columns} ranks a node, and another number needs the states of all of them, but of node \
-                 {node} there are only those of its ranks {numbers}; give the states of all ranks"
+                "the state was saved with {columns} ranks a node or site, and another number needs the states of all of them, but \
+                 of node or site {node} there are only those of its ranks {numbers}; give the states of all ranks"
             ));
         }
         joined.retain(|key| key != NUMBER && key != COLUMNS);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     fn column(number: usize, columns: usize) -> Column {
-        Column { number, columns, model: vec![Tensor::new("w", &[6])] }
+        Column { number, columns }
     }
 
     fn of_two_nodes() -> Vec<State> {
@@ -159,15 +159,15 @@ mod tests {
 
     #[test]
     fn a_column_takes_its_own_states() {
-        let found = of_column(of_two_nodes(), Some(&column(1, 2))).unwrap();
+        let found = of_column(of_two_nodes(), Some(column(1, 2))).unwrap();
         let keys = |state: &State| -> Vec<String> {
             state.floats_under("").map(|(key, _)| key.to_owned()).collect()
         };
         let expected = vec![vec!["push/residual/w[3..6]".to_owned()]; 2];
         assert!(!found.joined && found.states.iter().map(keys).collect::<Vec<_>>() == expected);
         let other = vec![saved(0, Some((0, 2)), "push/residual/w[0..3]", &[1.0; 3])];
-        let error = of_column(other, Some(&column(1, 2))).unwrap_err().to_string();
-        assert!(error.contains("local rank 1"), "{error}");
+        let error = of_column(other, Some(column(1, 2))).unwrap_err().to_string();
+        assert!(error.contains("not of rank 1 of a node"), "{error}");
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
         state.set_number("rank", 0);
         state.set_number(NUMBER, 0);
         state.set_number(COLUMNS, 2);
-        for own in [None, Some(&column(1, 2)), Some(&column(2, 3))] {
+        for own in [None, Some(column(1, 2)), Some(column(2, 3))] {
             let found = of_column(vec![state.clone(), state.clone()], own).unwrap();
             assert!(!found.joined && found.states.len() == 1);
         }
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn other_columns_get_the_states_of_whole_nodes() {
-        for own in [None, Some(&column(2, 3))] {
+        for own in [None, Some(column(2, 3))] {
             let found = of_column(of_two_nodes(), own).unwrap();
             assert!(found.joined && found.states.len() == 2);
             for (state, node) in found.states.iter().zip([0.0, 1.0]) {
@@ -196,7 +196,7 @@ mod tests {
         }
         // Without columns, every rank is a node.
         let flat = vec![saved(0, None, "push/residual/w", &[1.0; 6])];
-        assert!(of_column(flat.clone(), Some(&column(1, 2))).unwrap().joined);
+        assert!(of_column(flat.clone(), Some(column(1, 2))).unwrap().joined);
         assert!(!of_column(flat, None).unwrap().joined);
     }
 
@@ -205,7 +205,7 @@ mod tests {
         let mut some = of_two_nodes();
         some.pop();
         let error = of_column(some, None).unwrap_err().to_string();
-        assert!(error.contains("of node 1 there are only those of its ranks 0"), "{error}");
+        assert!(error.contains("site 1 there are only those of its ranks 0"), "{error}");
         let impossible = vec![saved(0, Some((2, 2)), "push/residual/w", &[1.0; 6])];
         assert!(of_column(impossible, None).is_err());
         let mixed = vec![

@@ -88,13 +88,17 @@ impl ReducerConfig {
 
 /// The bits per element in the messages of a schedule's last compressor, if it sends a value of
 /// fixed width for each element, as quantization does; 32 for a lossless code of all elements.
+/// Messages that stay on a device may have wider symbols, which count.
 fn bits_per_element(policy: &Policy) -> Option<u32> {
     let last = policy.push.specs().last()?;
     if last.entry().lossless {
         return Some(32);
     }
     match last.entry().family {
-        Family::Quantization | Family::Baseline => last.properties().value_bits,
+        Family::Quantization | Family::Baseline => {
+            let form = last.compressor().device_form().and_then(|form| form.value_bits());
+            form.or(last.properties().value_bits)
+        }
         _ => None,
     }
 }
@@ -123,6 +127,8 @@ mod tests {
         for (spec, most) in [
             ("int8", 3),
             ("qsgd", 3),
+            // Symbols of two bytes on a device, which take nine bits from a host.
+            ("qsgd:s=128", 2),
             ("int4", 7),
             ("eden:bits=4", 7),
             ("eden", 8),

@@ -66,13 +66,14 @@ impl Reducer {
     /// length.
     pub fn set_array(&mut self, array: KeptArray<'_>, values: Option<Vec<f32>>) -> Result<()> {
         let (name, slice) = (array.name, read_slice(array.name));
-        let whole = self.by_name.get(name).or_else(|| self.by_name.get(slice.as_ref()?.0));
-        let Some(&at) = whole else {
+        let tensors = &self.config.tensors;
+        let of = |whole: &str| tensors.iter().position(|tensor| tensor.whole().name() == whole);
+        let found = self.by_name.get(name).copied().or_else(|| of(slice.as_ref()?.0));
+        let Some(at) = found else {
             return refuse(format!("there is no tensor '{name}' in this model"));
         };
-        let tensor = &self.config.tensors[at];
-        let is_whole = tensor.name() == name;
-        let of_slice = slice.filter(|_| !is_whole).map(|(_, range)| range.len());
+        let tensor = &tensors[at];
+        let of_slice = slice.filter(|_| tensor.name() != name).map(|(_, range)| range.len());
         let elements = of_slice.unwrap_or(tensor.elements());
         if values.as_ref().is_some_and(|values| values.len() != elements) {
             return refuse(format!(

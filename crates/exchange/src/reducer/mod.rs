@@ -61,7 +61,7 @@ pub struct Reducer {
     /// The exchange of the present step.
     exchange: Exchange,
     participation: Participation,
-    /// The part of the model that this rank's reducer averages; `None` for the whole.
+    /// The place of this rank's reducer among those that share a model; `None` for the only one.
     column: Option<Column>,
     /// Each rank's weight in the mean of the step.
     weights: Vec<f32>,
@@ -121,8 +121,8 @@ impl Reducer {
         self
     }
 
-    /// The same reducer for a part of a model. It restores the states of reducers of other parts,
-    /// too, if they are the states of all parts.
+    /// The same reducer, one of several that share a model. It restores the states of the others,
+    /// too, if they are the states of all.
     pub fn of_column(mut self, column: Column) -> Self {
         self.column = Some(column);
         self

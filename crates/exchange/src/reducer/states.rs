@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use gradwire::{State, StateError, Tensor};
+use gradwire::{State, StateError};
 
 use super::Reducer;
 use super::columns::{Restored, mark, of_column};
@@ -10,9 +10,6 @@ use crate::error::refuse;
 use crate::state::{PUSH, check_arrays, keep, reshard, split, take_kept};
 use crate::transport::{PART, parts};
 use crate::{Exchange, ExchangeError, Result};
-
-/// The key of a number that tells reducers with other rows of the same tensors apart.
-const ROWS: &str = "rows";
 
 impl Reducer {
     /// Adds the state of all tensors to `state`.
@@ -28,7 +25,7 @@ impl Reducer {
         // A state of whole tensors is cut into this exchange's slices.
         let mut split = split(state, self.codecs.names());
         if self.column.is_some() {
-            // The states of whole nodes have the slices of all columns.
+            // The state of another column, or of a whole node, names compressors of other parts.
             let own: HashSet<&str> = self.codecs.names().collect();
             keep(&mut split, |name| own.contains(name));
         }
@@ -44,10 +41,7 @@ impl Reducer {
         state.set_setting("exchange", self.exchange.to_string());
         state.set_number("workers", self.transport.size() as u64);
         state.set_number("rank", self.transport.rank() as u64);
-        mark(&mut state, self.column.as_ref());
-        if let Some(rows) = rows_of(&self.config.tensors) {
-            state.set_number(ROWS, rows);
-        }
+        mark(&mut state, self.column);
         state
     }
 
@@ -88,9 +82,7 @@ impl Reducer {
     /// Restores the state of an earlier run, given this rank's own state, or the states of all
     /// ranks. With another number of ranks, or another exchange, all states are needed, and
     /// [`reshard`](crate::reshard) describes the result. If nothing is kept, as with compressors
-    /// without error feedback, the state of any rank is enough. If reducers had
-    /// [rows](Tensor::rows) of tensors, another reducer with other rows of them needs the states of
-    /// all, also of those with the same rank.
+    /// without error feedback, the state of any rank is enough.
     ///
     /// A reducer of a [`Column`](crate::Column) needs the states of its column, or, with another
     /// number of columns, those of all ranks.
@@ -100,9 +92,8 @@ impl Reducer {
     /// then.
     pub fn restore(&mut self, states: Vec<State>) -> Result<()> {
         self.alive()?;
-        let Restored { states, joined: of_columns } = of_column(states, self.column.as_ref())?;
-        let Saved { ranks, states, joined: of_rows } = Saved::of(states)?;
-        let joined = of_columns || of_rows;
+        let Restored { states, joined } = of_column(states, self.column)?;
+        let (ranks, states) = by_rank(states)?;
         let first = states.first().ok_or_else(|| ExchangeError::config("there is no state"))?;
         let workers = first.number("workers")? as usize;
         if workers == 0 {
@@ -110,8 +101,7 @@ impl Reducer {
                 "it says that no ranks saved it".to_owned(),
             )));
         }
-        let tensors = self.column.as_ref().map_or(&self.config.tensors, |column| &column.model);
-        states.iter().try_for_each(|state| check_arrays(state, "", tensors))?;
+        states.iter().try_for_each(|state| check_arrays(state, "", &self.config.tensors))?;
         let saved = first.setting("exchange")?.to_owned();
         // The exchange of the step at which the state was saved.
         let of_state = self.exchanges().find(|exchange| exchange.to_string() == saved);
@@ -204,47 +194,19 @@ impl Reducer {
     }
 }
 
-/// The number that stands for the rows that a reducer has of some tensors; `None` if it has whole
-/// tensors only.
-fn rows_of(tensors: &[Tensor]) -> Option<u64> {
-    let parts = tensors.iter().filter(|tensor| tensor.whole() != *tensor);
-    parts.map(Tensor::id).reduce(|one, other| one.rotate_left(1) ^ other)
-}
-
-/// Saved states of the ranks of a run.
-struct Saved {
-    /// In order.
-    ranks: Vec<u64>,
-    /// One for each of `ranks`.
-    states: Vec<State>,
-    /// Whether reducers with other rows of the tensors saved states of the same rank, which are
-    /// joined here.
-    joined: bool,
-}
-
-impl Saved {
-    fn of(given: Vec<State>) -> Result<Self> {
-        let count = given.len();
-        let mut ranks: BTreeMap<u64, BTreeMap<Option<u64>, State>> = BTreeMap::new();
-        for state in given {
-            let (rank, rows) = (state.number("rank")?, state.number(ROWS).ok());
-            if ranks.entry(rank).or_default().insert(rows, state).is_some() {
-                return refuse(format!(
-                    "there are {count} states, two of them of rank {rank}, because several groups of ranks saved \
-                     them; give the state that this rank saved, or the states of one group"
-                ));
-            }
+/// The ranks that saved these states, in order, with the state of each.
+fn by_rank(given: Vec<State>) -> Result<(Vec<u64>, Vec<State>)> {
+    let (count, mut ranks) = (given.len(), BTreeMap::new());
+    for state in given {
+        let rank = state.number("rank")?;
+        if ranks.insert(rank, state).is_some() {
+            return refuse(format!(
+                "there are {count} states, two of them of rank {rank}, because several groups of ranks saved \
+                 them; give the state that this rank saved, or the states of one group"
+            ));
         }
-        let joined = ranks.values().any(|parts| parts.len() > 1);
-        let join = |parts: BTreeMap<_, State>| {
-            parts.into_values().fold(State::new(), |mut whole, part| {
-                whole.merge("", part);
-                whole
-            })
-        };
-        let (ranks, states) = ranks.into_iter().map(|(rank, parts)| (rank, join(parts))).unzip();
-        Ok(Self { ranks, states, joined })
     }
+    Ok(ranks.into_iter().unzip())
 }
 
 #[cfg(test)]
@@ -255,7 +217,7 @@ mod tests {
     use gradwire::{Kept, Spec, Tensor};
 
     use super::*;
-    use crate::{KeptArray, KeptFor, OnNonFinite, Policy, ReducerConfig, in_process};
+    use crate::{Column, KeptArray, KeptFor, OnNonFinite, Policy, ReducerConfig, in_process};
 
     fn reducer(transport: in_process::InProcess) -> Reducer {
         with_tensor(Tensor::new("t", &[1000]), transport)
@@ -309,19 +271,24 @@ mod tests {
     }
 
     #[test]
-    fn rows_move_to_reducers_with_other_rows() {
+    fn parts_move_to_reducers_with_other_parts() {
         let whole = Tensor::new("t", &[20, 60]);
-        let restored = |rows: Range<usize>, rank: usize, sites: usize, states: &[State]| {
-            let mut reducer = reducer_of(whole.rows(rows), rank, sites);
+        let part = |rows: &Range<usize>| whole.part(60 * rows.start, &[rows.len(), 60]);
+        let reducer = |rows: &Range<usize>, place: [usize; 2], rank: usize, sites: usize| {
+            let [number, columns] = place;
+            reducer_of(part(rows), rank, sites).of_column(Column { number, columns })
+        };
+        let restored = |rows: Range<usize>, place, rank, sites, states: &[State]| {
+            let mut reducer = reducer(&rows, place, rank, sites);
             reducer.restore(states.to_vec()).map(|()| reducer)
         };
         // Of two sites, each with 13 and 7 rows.
         let mut states = Vec::new();
-        for (rank, rows) in [(0, 0..13), (0, 13..20), (1, 0..13), (1, 13..20)] {
-            let mut saving = reducer_of(whole.rows(rows.clone()), rank, 2);
+        for (rank, rows, number) in [(0, 0..13, 0), (0, 13..20, 1), (1, 0..13, 0), (1, 13..20, 1)] {
+            let mut saving = reducer(&rows, [number, 2], rank, 2);
             let values = (60 * rows.start..60 * rows.end).map(|at| (at + 5000 * rank) as f32);
-            let tensor = whole.rows(rows);
-            saving.set_array(residual_of(tensor.name()), Some(values.collect())).unwrap();
+            let array = Some(values.collect());
+            saving.set_array(residual_of(part(&rows).name()), array).unwrap();
             states.push(saving.save());
         }
         let values =
@@ -329,17 +296,20 @@ mod tests {
         let expected =
             |range: Range<usize>, of: fn(usize) -> f32| Some(range.map(of).collect::<Vec<_>>());
         // The same rows, on the same and on another number of sites.
-        let same = restored(0..13, 1, 2, &states[2..3]).unwrap();
+        let same = restored(0..13, [0, 2], 1, 2, &states[2..3]).unwrap();
         assert_eq!(values(&same, "t[0..780]"), expected(0..780, |at| (at + 5000) as f32));
-        let fewer = restored(13..20, 0, 1, &[states[1].clone(), states[3].clone()]).unwrap();
+        let fewer = restored(13..20, [1, 2], 0, 1, &states).unwrap();
         assert_eq!(values(&fewer, "t[780..1200]"), expected(780..1200, |at| (at + 2500) as f32));
-        // Other rows.
-        let other = restored(5..15, 1, 2, &states).unwrap();
+        // Other rows; none, and all.
+        let other = restored(5..15, [1, 3], 1, 2, &states).unwrap();
         assert_eq!(values(&other, "t[300..900]"), expected(300..900, |at| (at + 5000) as f32));
-        let both = restored(0..20, 0, 1, &states).unwrap();
-        assert_eq!(values(&both, "t"), expected(0..1200, |at| (at + 2500) as f32));
+        let none = restored(20..20, [2, 3], 1, 2, &states).unwrap();
+        assert!(values(&none, "t[1200..1200]").is_none_or(|values| values.is_empty()));
+        let all = restored(0..20, [0, 1], 0, 1, &states).unwrap();
+        assert_eq!(values(&all, "t"), expected(0..1200, |at| (at + 2500) as f32));
         let twice = [states[0].clone(), states[0].clone()];
-        assert!(restored(0..13, 0, 2, &twice).unwrap_err().to_string().contains("two of them"));
+        let error = restored(0..13, [0, 2], 0, 2, &twice).unwrap_err().to_string();
+        assert!(error.contains("two of them"), "{error}");
     }
 
     #[test]

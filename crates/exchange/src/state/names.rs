@@ -49,17 +49,8 @@ pub(crate) fn slice_name(name: &str, range: &Range<usize>) -> String {
     format!("{name}[{}..{}]", range.start, range.end)
 }
 
-/// Reads the name of a slice, or of a slice of a slice: the name of the tensor, and the elements of
-/// the slice in it.
+/// Reads the name of a slice: the name of the tensor, and the elements of the slice in it.
 pub(crate) fn read_slice(text: &str) -> Option<(&str, Range<usize>)> {
-    let (outer, range) = read_range(text)?;
-    let Some((name, within)) = read_range(outer) else { return Some((outer, range)) };
-    let place = |at: usize| within.start.checked_add(at);
-    Some((name, place(range.start)?..place(range.end)?))
-}
-
-/// Reads the name of a slice of a tensor, which may be a slice itself.
-fn read_range(text: &str) -> Option<(&str, Range<usize>)> {
     let (name, range) = text.strip_suffix(']')?.rsplit_once('[')?;
     let (start, end) = range.split_once("..")?;
     Some((name, start.parse().ok()?..end.parse().ok()?))
@@ -67,7 +58,7 @@ fn read_range(text: &str) -> Option<(&str, Range<usize>)> {
 
 /// The name of the tensor whose slice has this name; `None` for the name of a whole tensor.
 pub(crate) fn slice_of(name: &str) -> Option<&str> {
-    read_range(name).map(|(whole, _)| whole)
+    read_slice(name).map(|(whole, _)| whole)
 }
 
 impl<'a> ArrayKey<'a> {
@@ -110,11 +101,6 @@ mod tests {
         assert_eq!(
             read("reduce/velocity/w[3..10]"),
             Some(("reduce/", "velocity", "w", Some(3..10)))
-        );
-        // A slice that scatter-reduce cuts from a slice of the tensor.
-        assert_eq!(
-            read("push/residual/w[10..20][3..5]"),
-            Some(("push/", "residual", "w", Some(13..15)))
         );
         // Names that look like something else.
         assert_eq!(read("push/kept/x/residual/y"), Some(("push/", "kept", "x/residual/y", None)));

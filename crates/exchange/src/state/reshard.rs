@@ -22,7 +22,8 @@ pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) ->
         {
             let key = format!("{owner}{kind}/{name}");
             let Ok(values) = state.floats(&key) else { continue };
-            if let Some(part) = values.get(range.clone()).filter(|_| kind != "kept") {
+            let part = values.get(range.clone()).filter(|part| !part.is_empty() && kind != "kept");
+            if let Some(part) = part {
                 split.set_floats(&format!("{owner}{kind}/{slice}"), part.to_vec());
             }
             replaced.insert(key);
@@ -211,11 +212,13 @@ mod tests {
         let sliced = split(&one, ["w[0..1]", "w[1..3]", "v"].into_iter());
         assert_eq!(sliced.floats("push/residual/w[1..3]").unwrap(), [24.0, 35.0]);
         assert_eq!(sliced.floats_under("").count(), 2);
-        // The slice of one rank of a node.
-        let mut own = split(&one, ["w[0..1]", "w[1..3]"].into_iter());
+        // The part of one rank of a node.
+        let mut own = split(&one, ["w[1..3]", "w[3..3]"].into_iter());
         own.set_number("rank", 0);
+        own.set_setting("push/spec/v", "none");
         keep(&mut own, |name| name == "w[1..3]");
         assert_eq!(own.floats("push/residual/w[1..3]").unwrap(), [24.0, 35.0]);
-        assert!(own.floats_under("").count() == 1 && own.number("rank").is_ok());
+        assert!(own.floats_under("").count() == 1 && own.settings_under("").next().is_none());
+        assert!(own.number("rank").is_ok());
     }
 }

@@ -89,8 +89,7 @@ class Reducer:
         deadline: float,
         steps: Optional[int],
         threads: int,
-        column: Optional[Tuple[int, int, Sequence[Tuple[str, Sequence[int]]]]] = None,
-        rows: Optional[Sequence[Tuple[int, int]]] = None,
+        parts: Optional[Tuple[int, int, Sequence[Tuple[int, Sequence[int]]]]] = None,
     ) -> None: ...
     def exchange_at(self, step: int) -> str: ...
     def add(self, tensors: Sequence[Tuple[str, Sequence[int], str]]) -> None: ...

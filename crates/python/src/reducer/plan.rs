@@ -13,13 +13,15 @@ pub(super) type Plan = (String, usize, String, f64, usize);
 /// How the tensors of a reducer, with gradients of these element types, are sent at a step, in the
 /// order of the model.
 pub(super) fn plan(reducer: &Reducer, dtypes: &[Dtype], step: u64) -> Result<Vec<Plan>> {
-    let tensors = reducer.tensors().iter().zip(dtypes).enumerate().map(|(at, (tensor, &dtype))| {
+    let tensors = reducer.tensors().iter().zip(dtypes).enumerate();
+    let sent = tensors.filter(|(_, (tensor, _))| !tensor.is_empty_part());
+    let plans = sent.map(|(at, (tensor, &dtype))| {
         let (spec, elements) = (reducer.spec_at(at, step), tensor.elements());
         let expected = expected_bytes(&spec.for_elements(dtype), tensor, 1.0)?;
         let name = tensor.name().to_owned();
         Ok((name, elements, spec.to_string(), expected, reducer.message_bytes_of(at)))
     });
-    tensors.collect()
+    plans.collect()
 }
 
 /// The fewest bytes that the messages of all tensors are expected to take at a step, for normally

@@ -361,6 +361,10 @@ impl DeviceForm for Qsgd {
         copy(&message[..4 * count], form)?;
         self.alphabet().put_form(workspace, form)
     }
+
+    fn value_bits(&self) -> Option<u32> {
+        self.symbols().and_then(Alphabet::form_bits)
+    }
 }
 
 #[cfg(test)]

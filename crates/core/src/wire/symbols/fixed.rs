@@ -97,6 +97,11 @@ impl Alphabet {
         self.check(kernels::max_symbol(&workspace.symbols))
     }
 
+    /// Bits of a symbol in a device form; `None` if messages have lists that are coded.
+    pub(crate) fn form_bits(self) -> Option<u32> {
+        self.value_bits().map(|_| self.of_device().width())
+    }
+
     /// Appends the symbols in the workspace to a device form.
     pub(crate) fn put_form(
         self,

@@ -1,17 +1,14 @@
-"""Cuts a model into the slices that the ranks of a node own, and chooses the compressors of the
-slices."""
+"""Cuts a model into the slices that the ranks of a node own."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Dict, Iterable, List, Sequence, Set, Tuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, List, Sequence, Set, Tuple
 
 import torch
 
-from ._options import Options, low_rank
+from ._options import Options, Parts, low_rank
 from ._tensors import Named, shape_of
-
-AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 # The fewest elements of a slice. A tensor with fewer for each rank stays whole.
 SLICE = 4096
@@ -25,6 +22,8 @@ class Slice:
     # The parameter's name, or for a part of it ``name[start..stop]``.
     name: str
     shape: Tuple[int, ...]
+    # The place of its first element in the parameter, and the number of elements.
+    start: int
     elements: int
     # The local rank of its owner.
     owner: int
@@ -36,11 +35,9 @@ Cut = Dict[str, List[Slice]]
 
 @dataclass(frozen=True)
 class Model:
-    """The parameters of a model, with the compressors of all steps."""
+    """The parameters of a model, and how nodes exchange them."""
 
     shapes: Dict[str, Tuple[int, ...]]
-    # By name, the compressor of a parameter that does not follow the schedule.
-    fixed: Dict[str, str]
     # The parameters that need a low-rank compressor at some step.
     whole: Set[str]
     exchange: str
@@ -62,16 +59,10 @@ class Model:
             if name in self.whole or elements < ranks * SLICE:
                 owner = owned.index(min(owned))
                 owned[owner] += elements
-                cut[name] = [Slice(name, shape, elements, owner)]
+                cut[name] = [Slice(name, shape, 0, elements, owner)]
             else:
                 cut[name] = list(_runs(name, shape, ranks))
         return {name: cut[name] for name in self.shapes}
-
-    def options_of(self, options: AnyOptions, slices: Sequence[Tuple[str, Slice]]) -> AnyOptions:
-        """The options of the reducer of some slices, each with the name of its parameter, whose
-        compressor it has."""
-        rules = [f"{one.name} -> {self.fixed[name]}" for name, one in slices if name in self.fixed]
-        return replace(options, rules=rules, exchange=self.exchange, raw_vectors=False, raw_below=0, raw_names=())
 
 
 def model_of(named: Iterable[Named], options: Options, nodes: int) -> Model:
@@ -86,18 +77,20 @@ def model_of(named: Iterable[Named], options: Options, nodes: int) -> Model:
     finally:
         alone.close()
     specs = {name: list(of_stages) for name, of_stages in zip(shapes, zip(*by_stage))}
-    # Rules have no stages.
-    follows = lambda of_stages: len(set(of_stages)) > 1 if len(stages) > 1 else of_stages[0] == spec
-    fixed = {name: of_stages[0] for name, of_stages in specs.items() if not follows(of_stages)}
     whole = {name for name, of_stages in specs.items() if any(one.partition(":")[0] in low_rank() for one in of_stages)}
     # Several stages may have several exchanges, which the reducers of columns choose, too.
     exchange = exchanges.pop() if len(exchanges) == 1 else options.exchange
-    return Model(shapes, fixed, whole, exchange, spec, votes, stages)
+    return Model(shapes, whole, exchange, spec, votes, stages)
 
 
-def slices_of(cut: Cut, local_rank: int) -> List[Tuple[str, Slice]]:
-    """The slices that a rank of a node owns, each with the name of its parameter."""
-    return [(name, one) for name, slices in cut.items() for one in slices if one.owner == local_rank]
+def parts_of(cut: Cut, local_rank: int, ranks: int) -> Parts:
+    """The parts of parameters that one of the ranks of a node owns."""
+    parts: List[Tuple[int, Tuple[int, ...]]] = []
+    for slices in cut.values():
+        own = next((one for one in slices if one.owner == local_rank), None)
+        nothing = (0, *(1,) * (len(slices[0].shape) - 1))
+        parts.append((0, nothing) if own is None else (own.start, own.shape))
+    return Parts(local_rank, ranks, parts)
 
 
 def _elements(shape: Sequence[int]) -> int:
@@ -114,4 +107,4 @@ def _runs(name: str, shape: Tuple[int, ...], ranks: int) -> Iterable[Slice]:
         # As many dimensions as the parameter: some compressors use them to tell the kind of the
         # layer.
         ones: Any = (1,) * (len(shape) - 1)
-        yield Slice(f"{name}[{start}..{stop}]", (stop - start, *ones), stop - start, owner)
+        yield Slice(f"{name}[{start}..{stop}]", (stop - start, *ones), start, stop - start, owner)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import lru_cache
 from numbers import Real
-from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 from .. import _core
 from .._arrays import whole_number
@@ -20,14 +20,22 @@ from ._tensors import Named, element_type, shape_of
 
 Rules = Union[Mapping[str, str], Sequence[str], None]
 Self = TypeVar("Self", bound="Options")
-# The number of a rank on its node, the number of ranks of a node, and all tensors of the model.
-Column = Tuple[int, int, Sequence[Tuple[str, Sequence[int]]]]
-
 # For a sharded model, reduce-scatter averages the shards of gradients, and gather-shards gathers
 # parameters.
 _FOR_SHARDS = ("reduce-scatter", "gather-shards")
 # These average gradients of replicas; scatter-reduce is a reduce-scatter followed by an all-gather.
 _FOR_REPLICAS = ("auto", "all-gather", "scatter-reduce", "all-reduce")
+
+
+class Parts(NamedTuple):
+    """The parts of a model's tensors that a rank averages, if the ranks of a node or site share
+    it."""
+
+    # The number of this rank among the ranks of its node or site, and their number.
+    number: int
+    count: int
+    # For each tensor, the first element of its part, and the part's shape, with 0 elements or more.
+    of_tensors: Sequence[Tuple[int, Tuple[int, ...]]]
 
 
 @dataclass(frozen=True)
@@ -78,13 +86,9 @@ class Options:
         if self.exchange in _FOR_SHARDS:
             raise _core.ConfigError(f"{self.exchange} is for models that fully_shard has sharded, not for replicas; {remedy}")
 
-    def reducer(
-        self, named: Iterable[Named], channel: Channel, column: Optional[Column] = None, rows: Optional[Sequence[Tuple[int, int]]] = None
-    ) -> _core.Reducer:
-        """Creates a reducer for some parameters over the ranks of a channel; or for a ``column``,
-        the part of a model that one rank of each node owns. ``rows`` are the first row and the end
-        of the rows of each that the ranks have, if they have no whole ones. The types of the
-        parameters are those of the values that it averages."""
+    def reducer(self, named: Iterable[Named], channel: Channel, parts: Optional[Parts] = None) -> _core.Reducer:
+        """Creates a reducer for some parameters, or for ``parts`` of them, over the ranks of a
+        channel. The types of the parameters are those of the values that it averages."""
         self.check()
         created = _core.Reducer(
             channel,
@@ -100,16 +104,15 @@ class Options:
             deadline=seconds_of(self.deadline),
             steps=self.total_steps,
             threads=self.threads,
-            column=column,
-            rows=rows,
+            parts=parts,
         )
         _exit.watch(created)
         _check_matrices(created)
         return created
 
-    def reducer_of_gradients(self, named: Iterable[Named], channel: Channel, column: Optional[Column] = None) -> _core.Reducer:
+    def reducer_of_gradients(self, named: Iterable[Named], channel: Channel, parts: Optional[Parts] = None) -> _core.Reducer:
         """Creates a reducer for gradients, which are exchanged at every step."""
-        created = self.reducer(named, channel, column)
+        created = self.reducer(named, channel, parts)
         every = max(steps for _, steps in created.stages)
         if every > 1:
             created.close()

@@ -14,6 +14,7 @@ from .. import _core
 from ._buffers import Buffers
 from ._channel import Channel
 from ._local_options import LocalOptions
+from ._options import Parts
 from ._masking import forget, momenta
 from ._messages import shared
 from ._modes import write
@@ -123,11 +124,12 @@ class Replica:
         """Averages over the channel's ranks from now on, with an empty residual; returns the
         reducer."""
         rows = [self.site.rows(parameter) for parameter in self.trained]
-        ranges = [(one.first, one.end) for one in rows if one is not None]
+        own = [one.part for one in rows if one is not None]
+        parts = Parts(self.site.rank, self.site.size, own) if own else None
         # A change is not a number of the parameter's type, even if both parameters are.
         exchanged = self.site.exchanged(self.named)
         changes = [(name, torch.empty(shape_of(one), dtype=torch.float32, device="meta")) for name, one in exchanged]
-        self.use(self._options.reducer(changes, channel, rows=ranges or None))
+        self.use(self._options.reducer(changes, channel, parts))
         return self.reducer
 
     def use(self, reducer: Any) -> None:

@@ -42,6 +42,11 @@ class Rows:
         return Rows(tuple(shape), first, end)
 
     @property
+    def part(self) -> Tuple[int, Tuple[int, ...]]:
+        """The first element and the shape of these rows, as in ``Parts``."""
+        return self.elements.start, (self.end - self.first, *self.shape[1:])
+
+    @property
     def elements(self) -> slice:
         """The floats of these rows among those of the whole parameter."""
         row = 1

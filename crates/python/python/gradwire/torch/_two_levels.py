@@ -27,18 +27,18 @@ from .._arrays import buffer, keeping
 from . import _nodes
 from ._buckets import Part
 from ._channel import Channel, connect as connect_one_level, destroy, private_groups, private_groups_of
-from ._columns import Cut, Model, model_of, slices_of
+from ._columns import Cut, Model, model_of, parts_of
 from ._custom_reducer import CustomReducer
 from ._failures import Failures, Pending
 from ._inside import DeviceInside, HostInside, Inside, NodeBucket, NodeExchange, group_on_devices
 from ._node_averages import Between, DeviceAverage, HostAverage, Links, Unfinished
 from ._nodes import Nodes
-from ._options import Alone, Column, Options, compare, seconds_of
+from ._options import Alone, Options, Parts, compare, seconds_of
 from ._staging import Stream
 from ._tensors import Named
 
 # Creates the reducer of some tensors.
-Create = Callable[[Options, Iterable[Named], Channel, Optional[Column]], _core.Reducer]
+Create = Callable[[Options, Iterable[Named], Channel, Optional[Parts]], _core.Reducer]
 
 # The most bytes of a state that ranks send each other at once.
 _STATE_PART = 1 << 28
@@ -118,8 +118,9 @@ class TwoLevels:
 
     def slices(self) -> List[Tuple[str, str, Tuple[int, ...]]]:
         """The slices that this rank owns, in the order of the model: the name of the parameter, the
-        slice's own name, and its shape."""
-        return [(name, one.name, one.shape) for name, one in slices_of(self._cut, self.nodes.local_rank_of(self.rank))]
+        slice's own name, and its shape. A slice may have no elements."""
+        parts = parts_of(self._cut, self.nodes.local_rank_of(self.rank), self.nodes.local).of_tensors
+        return [(name, own, shape) for name, own, (_, shape) in zip(self.names, self.column.names, parts)]
 
     def tensor_group(self, names: Sequence[str]) -> int:
         """The number of a group of parameters, given in the order of their values."""
@@ -309,10 +310,9 @@ def _connected(nodes: Nodes, ranks: List[int], request: Request, control: _core.
     options, caller = request.options, request.caller
     model = model_of(request.named, options, nodes.count)
     cut, local_rank = model.cut(nodes.local), nodes.local_rank_of(control.rank)
-    slices = slices_of(cut, local_rank)
-    place = local_rank, nodes.local, list(model.shapes.items())
-    tensors = [(one.name, torch.empty(one.shape, device="meta")) for _, one in slices]
-    create = lambda channel: request.create(model.options_of(options, slices), tensors, channel, place)
+    # The averages of a node are float32.
+    tensors = [(name, torch.empty(shape, device="meta")) for name, shape in model.shapes.items()]
+    create = lambda channel: request.create(options, tensors, channel, parts_of(cut, local_rank, nodes.local))
     # Whatever is refused on some ranks only is refused on all, before the others connect.
     _agree(control, lambda: create(Alone(nodes.count)).close())
     pair = private_groups_of([ranks[at] for at in nodes.of_column(local_rank)], options.deadline, f"{caller}, between nodes")

@@ -6,6 +6,7 @@ Names decide random draws and the keys of saved states, so they must be the host
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import prod
 from typing import List, Tuple
@@ -16,6 +17,10 @@ from ._philox import fnv1a
 SLICE = 4096
 
 Shape = Tuple[int, ...]
+
+# The name of a part of a tensor, whose first element is the second group. No parameter of PyTorch
+# has such a name, because names of modules are neither empty nor have dots.
+_PART = re.compile(r"(.*)\[(\d+)\.\.\d+\]")
 
 
 @dataclass(frozen=True)
@@ -68,8 +73,10 @@ def _rows(shape: Shape) -> int:
 
 def slice_of(name: str, whole: Shape, start: int, shape: Shape, owner: int) -> Slice:
     """The slice of a tensor of shape ``whole`` that has its own ``shape`` and begins at element
-    ``start``."""
+    ``start``. The name of a slice of a part has its place in the whole tensor."""
     elements = prod(shape)
     if elements == prod(whole):
         return Slice(name, whole, 0, owner)
-    return Slice(f"{name}[{start}..{start + elements}]", shape, start, owner)
+    part = _PART.fullmatch(name)
+    of, first = (name, start) if part is None else (part[1], int(part[2]) + start)
+    return Slice(f"{of}[{first}..{first + elements}]", shape, start, owner)
