@@ -3,8 +3,9 @@
 //!
 //! An [`Experiment`](experiment::Experiment) is a list of runs; a [`runner`] executes them. Each
 //! result is one line of JSON, and all output is computed from these lines: a [`summary`] with its
-//! [tables](summary::tables), [`figures`], a [`report`]. [`reproduce`] has the studies of papers' tables and
-//! figures. [`mod@bench`] measures the speed of compressors alone.
+//! [tables](summary::tables), [`figures`], a [`report`]. [`reproduce`] has the studies of papers'
+//! tables and figures. [`mod@bench`] measures the speed of compressors alone. [`advice`] shows what
+//! `gradwire-advice` predicts.
 
 pub mod accounting;
 pub mod advice;
