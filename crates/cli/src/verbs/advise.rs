@@ -31,7 +31,8 @@ use nodes::Nodes;
 #[derive(Debug, Args)]
 pub(crate) struct Advise {
     /// The gradients of a step, as .safetensors; - for standard input, with --format. Give one file
-    /// per step for several consecutive steps. Tensors other than finite float32, float16 or bfloat16 are left out
+    /// per step for several consecutive steps. Tensors other than finite float32, float16 or
+    /// bfloat16 are left out
     #[arg(required_unless_present_any = ["parameters", "preset"], value_name = "FILE")]
     gradients: Vec<PathBuf>,
     /// Number of ranks of the run, each on a machine of its own

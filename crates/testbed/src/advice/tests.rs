@@ -46,8 +46,8 @@ fn the_text_says_what_to_do_on_each_link() {
     assert!(line("- 3lc").contains("Adam"));
     let row = &shown.table.rows[2];
     assert_eq!([&*row[0], &*row[1]], ["3lc *", "all-gather"]);
-    // Half of 262 656 elements of four bytes, and headers.
-    assert!(shown.table.rows[1][2].starts_with("525 kB"), "{row:?}");
+    // 262 144 elements of two bytes, 512 of four, and headers.
+    assert_eq!(shown.table.rows[1][2], "526 kB");
     let text = shown.text(80);
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(text.contains("Not shown, for lack of width: sent per step"), "{text}");
