@@ -41,6 +41,8 @@ mod quarters;
 pub mod quartic;
 mod reserve;
 pub mod rice;
+#[cfg(test)]
+mod samples;
 pub mod tans;
 pub mod varint;
 pub mod zero_run;

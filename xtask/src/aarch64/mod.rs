@@ -29,8 +29,10 @@ const PACKAGES: [&str; 9] = [
     "qemu-user-static",
 ];
 
-/// The tests that run with every change: of the codes and kernels.
-const QUICK: &str = "test -p gradwire-bits --lib";
+/// The tests that run with every change: of the codes and kernels. Compiling them with more
+/// optimization takes longer than it saves.
+const QUICK: &str =
+    "test -p gradwire-bits --lib --config profile.dev.package.gradwire-bits.opt-level=1";
 /// Random inputs of each of their properties, a quarter of what other processors try: the emulator
 /// is slow.
 const CASES: &str = "64";

@@ -7,7 +7,8 @@ use crate::{BitReader, DecodeError};
 
 impl Code {
     /// Fills `out` with symbols decoded from the start of `bytes`, and returns the number of bytes
-    /// read. The code must come from [`read`](Self::read).
+    /// read. Symbols of one byte lose their upper bits if they are larger. The code must come from
+    /// [`read`](Self::read).
     ///
     /// # Errors
     /// `Truncated`, or `Corrupt` for padding that is not zero, and for symbols of an empty
@@ -15,16 +16,7 @@ impl Code {
     ///
     /// # Panics
     /// If the code was fitted instead of read.
-    pub fn decode(&self, bytes: &[u8], out: &mut [u16]) -> Result<usize, DecodeError> {
-        self.decode_symbols(bytes, out)
-    }
-
-    /// [`decode`](Self::decode) of symbols of one byte; larger ones lose their upper bits.
-    pub fn decode_bytes(&self, bytes: &[u8], out: &mut [u8]) -> Result<usize, DecodeError> {
-        self.decode_symbols(bytes, out)
-    }
-
-    fn decode_symbols<S: Symbol>(&self, bytes: &[u8], out: &mut [S]) -> Result<usize, DecodeError> {
+    pub fn decode<S: Symbol>(&self, bytes: &[u8], out: &mut [S]) -> Result<usize, DecodeError> {
         if !self.has_stream(bytes, out)? {
             return Ok(0);
         }

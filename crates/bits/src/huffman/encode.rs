@@ -14,16 +14,7 @@ impl Code {
     /// Appends the symbols' codes; the last byte is padded with zeros. Symbols without a code, or
     /// outside the alphabet, are not allowed: this panics, or writes nothing or the code of another
     /// symbol.
-    pub fn encode(&self, symbols: &[u16], out: &mut Vec<u8>) {
-        self.encode_symbols(symbols, out);
-    }
-
-    /// [`encode`](Self::encode) of symbols of one byte.
-    pub fn encode_bytes(&self, symbols: &[u8], out: &mut Vec<u8>) {
-        self.encode_symbols(symbols, out);
-    }
-
-    pub(super) fn encode_symbols<S: Symbol>(&self, symbols: &[S], out: &mut Vec<u8>) {
+    pub fn encode<S: Symbol>(&self, symbols: &[S], out: &mut Vec<u8>) {
         if self.single.is_some() || self.longest == 0 {
             return;
         }
@@ -72,7 +63,7 @@ impl Code {
     #[inline(always)]
     fn joined<S: Symbol, const GROUP: usize>(&self, symbols: &[S; GROUP]) -> (u64, u64) {
         symbols.iter().fold((0, 0), |(codes, width): (u64, u64), &symbol| {
-            let entry = self.entries[symbol.index()];
+            let entry = self.entries[symbol.into()];
             // Shifts by the lowest six bits of the entry: its length. The length itself is below
             // the used bits.
             (codes.wrapping_shr(entry as u32) | entry, width.wrapping_add(entry))

@@ -1,4 +1,4 @@
-//! Canonical, length-limited Huffman code of symbols below 2^16.
+//! Canonical, length-limited Huffman code of symbols of one or two bytes.
 //!
 //! A [`Code`] is fitted to the counts of symbols ([`fit`](Code::fit)), is transmitted as its code
 //! lengths ([`write`](Code::write), [`read`](Code::read)), and encodes and decodes symbols. Lengths
@@ -28,7 +28,7 @@
 //! ```
 //! use gradwire_bits::huffman::{Code, limit};
 //!
-//! let symbols = [0, 2, 0, 0, 1, 0];
+//! let symbols = [0u16, 2, 0, 0, 1, 0];
 //! let mut code = Code::default();
 //! code.fit(&[4, 1, 1, 0], limit(4));
 //! assert_eq!(code.lengths(), [1, 2, 2, 0]);
@@ -38,7 +38,7 @@
 //!
 //! let mut received = Code::default();
 //! let used = received.read(&bytes, 4, limit(4))?;
-//! let mut back = vec![0; symbols.len()];
+//! let mut back = vec![0u16; symbols.len()];
 //! received.decode(&bytes[used..], &mut back)?;
 //! assert_eq!(back, symbols);
 //! # Ok::<(), gradwire_bits::DecodeError>(())
@@ -62,6 +62,7 @@ use lengths::Packages;
 
 pub use counts::{count, count_bytes};
 pub use streams::{STREAMS_BITS, STREAMS_EXTRA};
+pub use symbol::Symbol;
 
 /// The longest code that any limit allows.
 pub const MOST_BITS: u32 = 18;

@@ -26,19 +26,7 @@ impl Code {
     /// # Panics
     /// As [`encode`](Self::encode), and if a code is longer than [`STREAMS_BITS`] or a stream than
     /// `u32::MAX` bytes.
-    pub fn encode_streams(&self, symbols: &[u16], out: &mut Vec<u8>) {
-        self.encode_in_streams(symbols, out);
-    }
-
-    /// [`encode_streams`](Self::encode_streams) of symbols of one byte.
-    ///
-    /// # Panics
-    /// As [`encode_streams`](Self::encode_streams).
-    pub fn encode_byte_streams(&self, symbols: &[u8], out: &mut Vec<u8>) {
-        self.encode_in_streams(symbols, out);
-    }
-
-    fn encode_in_streams<S: Symbol>(&self, symbols: &[S], out: &mut Vec<u8>) {
+    pub fn encode_streams<S: Symbol>(&self, symbols: &[S], out: &mut Vec<u8>) {
         assert!(self.longest <= STREAMS_BITS, "streams have no codes of {} bits", self.longest);
         if self.single.is_some() || symbols.is_empty() {
             return;
@@ -47,7 +35,7 @@ impl Code {
         out.extend_from_slice(&[0; LENGTHS]);
         let lengths = quarters(symbols).map(|quarter| {
             let before = out.len();
-            self.encode_symbols(quarter, out);
+            self.encode(quarter, out);
             out.len() - before
         });
         let [a, b, c, _] = lengths;
@@ -63,27 +51,7 @@ impl Code {
     ///
     /// # Panics
     /// If the code was fitted instead of read.
-    pub fn decode_streams(&mut self, bytes: &[u8], out: &mut [u16]) -> Result<usize, DecodeError> {
-        self.decode_in_streams(bytes, out)
-    }
-
-    /// [`decode_streams`](Self::decode_streams) of symbols of one byte; larger ones lose their
-    /// upper bits.
-    ///
-    /// # Errors
-    /// As [`decode_streams`](Self::decode_streams).
-    ///
-    /// # Panics
-    /// As [`decode_streams`](Self::decode_streams).
-    pub fn decode_byte_streams(
-        &mut self,
-        bytes: &[u8],
-        out: &mut [u8],
-    ) -> Result<usize, DecodeError> {
-        self.decode_in_streams(bytes, out)
-    }
-
-    fn decode_in_streams<S: Symbol>(
+    pub fn decode_streams<S: Symbol>(
         &mut self,
         bytes: &[u8],
         out: &mut [S],

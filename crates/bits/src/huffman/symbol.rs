@@ -6,14 +6,12 @@ use super::several::{fill_pairs, fill_sixes};
 use crate::kernels::{LookUp, Several, ShortCodes, Singles, join_byte_codes, join_codes};
 use crate::kernels::{look_up_bytes, look_up_pairs, look_up_singles, look_up_sixes};
 
-pub(super) trait Symbol: Copy {
-    /// The place in the alphabet.
-    fn index(self) -> usize;
-
+/// A symbol that a [`Code`](super::Code) codes: a byte, or a number of two bytes.
+pub trait Symbol: Copy + Into<usize> {
     /// The symbol at a place in its alphabet.
     fn at(index: u16) -> Self;
 
-    /// [`join_codes`].
+    /// Joins the codes of each four symbols.
     const JOIN: fn(&[[Self; 4]], &ShortCodes, &mut [u64]);
 
     /// Decodes single symbols.
@@ -42,11 +40,6 @@ impl Symbol for u16 {
     const DECODE_SEVERAL: LookUp<Several, Self> = look_up_pairs;
 
     #[inline(always)]
-    fn index(self) -> usize {
-        self.into()
-    }
-
-    #[inline(always)]
     fn at(index: u16) -> Self {
         index
     }
@@ -59,11 +52,6 @@ impl Symbol for u8 {
     const WORTHWHILE: f32 = 1.2;
     const FILL_SEVERAL: fn(&Singles, &mut Vec<u64>) = fill_sixes;
     const DECODE_SEVERAL: LookUp<Several, Self> = look_up_sixes;
-
-    #[inline(always)]
-    fn index(self) -> usize {
-        self.into()
-    }
 
     #[inline(always)]
     fn at(index: u16) -> Self {

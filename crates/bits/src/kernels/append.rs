@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn streamed_numbers_are_the_numbers() {
+    fn large_numbers_saturate() {
         // The second is the least number that bfloat16 would round to infinity, the third the
         // largest binary32.
         for large in [f32::from_bits(0x7f7f_7fff), f32::from_bits(0x7f7f_8000), f32::MAX] {
@@ -262,18 +262,5 @@ mod tests {
                 assert_eq!(message, largest.repeat(32), "{value}");
             }
         }
-        crate::kernels::samples::sweep(|values| {
-            for append in APPEND {
-                // Behind a header that leaves the memory aligned, or not.
-                for start in [0, 1, 16] {
-                    let [plain, streamed] = [false, true].map(|streamed| {
-                        let mut message = Vec::with_capacity(start + 4 * values.len());
-                        message.resize(start, 9);
-                        (append(values, &mut message, streamed), message)
-                    });
-                    assert_eq!(plain, streamed, "{} numbers behind {start} bytes", values.len());
-                }
-            }
-        });
     }
 }

@@ -40,7 +40,7 @@ kernel! {
     ///
     /// # Panics
     /// If the lengths differ, the length of a bin is 0, or there are fewer limits than bins.
-    pub fn reaching / plain_reaching(
+    pub fn reaching(
         simd,
         values: &[f32],
         gradient: &[f32],
@@ -68,9 +68,19 @@ kernel! {
             if start < end {
                 let near = Near { bin: end - start, limits: &[limit], ..near };
                 let first = base.wrapping_add(start as u32);
-                plain_reaching(&values[start..end], &gradient[start..end], near, first, positions);
+                plain(&values[start..end], &gradient[start..end], near, first, positions);
             }
             start = end;
+        }
+    } plain {
+        let bins = values.chunks(near.bin).zip(gradient.chunks(near.bin)).zip(near.limits);
+        for (at, ((values, gradient), &limit)) in bins.enumerate() {
+            let first = base.wrapping_add((at * near.bin) as u32);
+            for (i, (x, g)) in values.iter().zip(gradient).enumerate() {
+                if limit > 0.0 && *x != 0.0 && (x + near.weight * g).abs() >= limit {
+                    positions.push(first.wrapping_add(i as u32));
+                }
+            }
         }
     }
 }
@@ -107,24 +117,6 @@ fn append<S: Simd>(
             chosen.to_bitmask() & !(u64::MAX << (bin.end - at).min(63))
         },
     );
-}
-
-fn plain_reaching(
-    values: &[f32],
-    gradient: &[f32],
-    near: Near<'_>,
-    base: u32,
-    positions: &mut Vec<u32>,
-) {
-    let bins = values.chunks(near.bin).zip(gradient.chunks(near.bin)).zip(near.limits);
-    for (at, ((values, gradient), &limit)) in bins.enumerate() {
-        let first = base.wrapping_add((at * near.bin) as u32);
-        for (i, (x, g)) in values.iter().zip(gradient).enumerate() {
-            if limit > 0.0 && *x != 0.0 && (x + near.weight * g).abs() >= limit {
-                positions.push(first.wrapping_add(i as u32));
-            }
-        }
-    }
 }
 
 cases![

@@ -5,7 +5,7 @@
 use fearless_simd::prelude::*;
 
 use super::prefetch::prefetch_line;
-use super::{cases, kernel};
+use super::{by_width, cases, kernel};
 
 kernel! {
     /// Finds the elements of `width` bytes that differ: bit i mod 64 of word i / 64 is 1 if element
@@ -14,7 +14,7 @@ kernel! {
     /// # Panics
     /// If the width is not 1, 2, 4 or 8, the lengths differ or are not a multiple of it, or `bits`
     /// is not one word for each 64 elements.
-    pub fn changed / plain_changed(
+    pub fn changed(
         simd,
         width: usize,
         base: &[u8],
@@ -26,13 +26,16 @@ kernel! {
         let (words, last) = bits.split_at_mut(whole);
         let (base, base_rest) = base.split_at(64 * width * whole);
         let (new, new_rest) = new.split_at(64 * width * whole);
-        let count = match width {
-            1 => compare::<S, S::u8s>(simd, base, new, words),
-            2 => compare::<S, S::u16s>(simd, base, new, words),
-            4 => compare::<S, S::u32s>(simd, base, new, words),
-            _ => compare::<S, S::u64s>(simd, base, new, words),
-        };
-        count + plain_changed(width, base_rest, new_rest, last)
+        let count = by_width!(width => compare<S, _>(simd, base, new, words));
+        count + plain(width, base_rest, new_rest, last)
+    } plain {
+        let pairs = base.chunks(64 * width).zip(new.chunks(64 * width));
+        let words = pairs.zip(&mut *bits).map(|((base, new), word)| {
+            let elements = base.chunks(width).zip(new.chunks(width)).enumerate();
+            *word = elements.map(|(at, (base, new))| u64::from(base != new) << at).sum();
+            word.count_ones() as usize
+        });
+        words.sum()
     }
 }
 
@@ -47,14 +50,13 @@ const AHEAD: usize = 4096;
 
 /// Compares whole groups of 64 elements, which are the lanes of `V`.
 #[inline(always)]
-fn compare<S: Simd, V: SimdInt<S, ByteVector = S::u8s>>(
+fn compare<S: Simd, V: SimdInt<S, ByteVector = S::u8s>, const WIDTH: usize>(
     simd: S,
     base: &[u8],
     new: &[u8],
     words: &mut [u64],
 ) -> usize {
-    let bytes = S::u8s::LEN;
-    let group = 64 / V::LEN * bytes;
+    let (bytes, group) = (S::u8s::LEN, 64 * WIDTH);
     let (mut count, mut ahead) = (0, AHEAD);
     let (whole, whole_new) = (base, new);
     for ((base, new), word) in base.chunks_exact(group).zip(new.chunks_exact(group)).zip(words) {
@@ -74,16 +76,6 @@ fn compare<S: Simd, V: SimdInt<S, ByteVector = S::u8s>>(
         count += ones.count_ones() as usize;
     }
     count
-}
-
-fn plain_changed(width: usize, base: &[u8], new: &[u8], bits: &mut [u64]) -> usize {
-    let pairs = base.chunks(64 * width).zip(new.chunks(64 * width));
-    let words = pairs.zip(&mut *bits).map(|((base, new), word)| {
-        let elements = base.chunks(width).zip(new.chunks(width)).enumerate();
-        *word = elements.map(|(at, (base, new))| u64::from(base != new) << at).sum();
-        word.count_ones() as usize
-    });
-    words.sum()
 }
 
 kernel! {

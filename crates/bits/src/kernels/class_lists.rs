@@ -4,13 +4,7 @@ use fearless_simd::prelude::*;
 
 use super::classes::deposit;
 use super::octaves::{CLASSES, GROUP, Groups, Octaves};
-use super::{cases, kernel};
-
-#[cfg(any(test, feature = "testing"))]
-use plain::{
-    class_bits as plain_class_bits, class_join as plain_class_join,
-    class_split as plain_class_split,
-};
+use super::{by_width, cases, kernel};
 
 /// Bytes behind each list that [`class_split`] overwrites and [`class_join`] reads.
 pub const BEHIND: usize = 64;
@@ -24,7 +18,7 @@ kernel! {
     /// # Panics
     /// If `elements` and `base` have different lengths, or a list and the bytes behind it are not
     /// within `lists`.
-    pub fn class_split / plain_class_split(
+    pub fn class_split(
         simd,
         octaves: &Octaves,
         base: &[u8],
@@ -33,12 +27,10 @@ kernel! {
         lists: &mut [u8],
     ) {
         assert_eq!(base.len(), elements.len(), "an element for each one of the base");
-        match octaves.width {
-            1 => split::<S, S::u8s, 1>(simd, octaves, base, elements, next, lists),
-            2 => split::<S, S::u16s, 2>(simd, octaves, base, elements, next, lists),
-            4 => split::<S, S::u32s, 4>(simd, octaves, base, elements, next, lists),
-            8 => split::<S, S::u64s, 8>(simd, octaves, base, elements, next, lists),
-            _ => panic!("elements have 1, 2, 4 or 8 bytes"),
+        by_width!(octaves.width => split<S, _>(simd, octaves, base, elements, next, lists));
+    } plain {
+        for (place, element) in places(octaves, base, next).zip(elements.chunks(octaves.width)) {
+            lists[octaves.width * place..][..octaves.width].copy_from_slice(element);
         }
     }
 }
@@ -91,7 +83,7 @@ kernel! {
     ///
     /// # Panics
     /// As [`class_split`].
-    pub fn class_join / plain_class_join(
+    pub fn class_join(
         simd,
         octaves: &Octaves,
         base: &[u8],
@@ -100,12 +92,11 @@ kernel! {
         elements: &mut [u8],
     ) {
         assert_eq!(base.len(), elements.len(), "an element for each one of the base");
-        match octaves.width {
-            1 => join::<S, S::u8s, 1>(simd, octaves, base, lists, next, elements),
-            2 => join::<S, S::u16s, 2>(simd, octaves, base, lists, next, elements),
-            4 => join::<S, S::u32s, 4>(simd, octaves, base, lists, next, elements),
-            8 => join::<S, S::u64s, 8>(simd, octaves, base, lists, next, elements),
-            _ => panic!("elements have 1, 2, 4 or 8 bytes"),
+        by_width!(octaves.width => join<S, _>(simd, octaves, base, lists, next, elements));
+    } plain {
+        let elements = elements.chunks_mut(octaves.width);
+        for (place, element) in places(octaves, base, next).zip(elements) {
+            element.copy_from_slice(&lists[octaves.width * place..][..octaves.width]);
         }
     }
 }
@@ -153,7 +144,7 @@ kernel! {
     /// # Panics
     /// If `bits` is not one word for each 64 elements, or a list does not end two words before
     /// `lists` does.
-    pub fn class_bits / plain_class_bits(
+    pub fn class_bits(
         simd,
         octaves: &Octaves,
         base: &[u8],
@@ -163,12 +154,11 @@ kernel! {
     ) {
         let groups = (base.len() / octaves.width).div_ceil(GROUP);
         assert_eq!(bits.len(), groups, "a word for each group");
-        match octaves.width {
-            1 => join_bits::<S, 1>(simd, octaves, base, lists, next, bits),
-            2 => join_bits::<S, 2>(simd, octaves, base, lists, next, bits),
-            4 => join_bits::<S, 4>(simd, octaves, base, lists, next, bits),
-            8 => join_bits::<S, 8>(simd, octaves, base, lists, next, bits),
-            _ => panic!("elements have 1, 2, 4 or 8 bytes"),
+        by_width!(octaves.width => join_bits<S>(simd, octaves, base, lists, next, bits));
+    } plain {
+        bits.fill(0);
+        for (at, place) in places(octaves, base, next).enumerate() {
+            bits[at / 64] |= (lists[place / 64] >> (place % 64) & 1) << (at % 64);
         }
     }
 }
@@ -197,63 +187,16 @@ fn join_bits<S: Simd, const WIDTH: usize>(
     }
 }
 
-/// The same kernels as plain loops.
-#[cfg(any(test, feature = "testing"))]
-mod plain {
-    use super::*;
-
-    fn places<'a>(
-        octaves: &Octaves,
-        base: &'a [u8],
-        next: &'a mut [usize; CLASSES],
-    ) -> impl Iterator<Item = core::ops::Range<usize>> + use<'a> {
-        let (classes, octaves) = (octaves.classes(), *octaves);
-        base.chunks(octaves.width).map(move |element| {
-            let element = element.iter().rfold(0, |all, &byte| all << 8 | u64::from(byte));
-            let next = &mut next[usize::from(classes[usize::from(octaves.of(element))])];
-            *next += 1;
-            octaves.width * (*next - 1)..octaves.width * *next
-        })
-    }
-
-    pub(super) fn class_split(
-        octaves: &Octaves,
-        base: &[u8],
-        elements: &[u8],
-        next: &mut [usize; CLASSES],
-        lists: &mut [u8],
-    ) {
-        for (place, element) in places(octaves, base, next).zip(elements.chunks(octaves.width)) {
-            lists[place].copy_from_slice(element);
-        }
-    }
-
-    pub(super) fn class_bits(
-        octaves: &Octaves,
-        base: &[u8],
-        lists: &[u64],
-        next: &mut [usize; CLASSES],
-        bits: &mut [u64],
-    ) {
-        bits.fill(0);
-        for (at, place) in places(octaves, base, next).enumerate() {
-            let place = place.start / octaves.width;
-            bits[at / 64] |= (lists[place / 64] >> (place % 64) & 1) << (at % 64);
-        }
-    }
-
-    pub(super) fn class_join(
-        octaves: &Octaves,
-        base: &[u8],
-        lists: &[u8],
-        next: &mut [usize; CLASSES],
-        elements: &mut [u8],
-    ) {
-        let elements = elements.chunks_mut(octaves.width);
-        for (place, element) in places(octaves, base, next).zip(elements) {
-            element.copy_from_slice(&lists[place]);
-        }
-    }
+/// By element of the base, the place of its class that is next.
+fn places<'a>(
+    octaves: &Octaves,
+    base: &'a [u8],
+    next: &'a mut [usize; CLASSES],
+) -> impl Iterator<Item = usize> + use<'a> {
+    octaves.each_class(base).map(|class| {
+        next[class] += 1;
+        next[class] - 1
+    })
 }
 
 cases![
@@ -287,9 +230,7 @@ cases![
             let ((base, _), mut next) =
                 (versions(input, octaves.width), list_starts(input, &octaves));
             let words = next[CLASSES - 1] + input.len;
-            let lists = input.elements(words / 64 + 2, |at| {
-                u64::from(input.word(at)) << 32 | u64::from(input.word(at + 1))
-            });
+            let lists = input.elements(words / 64 + 2, |at| input.wide(at));
             let mut bits = input.elements(input.len.div_ceil(64), |_| 9u64);
             class_bits(&octaves, &base, &lists, &mut next, &mut bits);
             output.bits(next.map(|next| next as u32));

@@ -3,26 +3,24 @@
 use fearless_simd::prelude::*;
 
 use super::octaves::{CLASSES, GROUP, Groups, Octaves};
-use super::{cases, kernel};
+use super::{by_width, cases, kernel};
 
 kernel! {
     /// Counts the elements of each class.
     ///
     /// # Panics
     /// If the width is not 1, 2, 4 or 8, or the last element is incomplete.
-    pub fn class_sizes / plain_class_sizes(
+    pub fn class_sizes(
         simd,
         octaves: &Octaves,
         base: &[u8],
     ) -> [u32; CLASSES] {
         assert!(base.len().is_multiple_of(octaves.width), "whole elements");
-        match octaves.width {
-            1 => sizes::<S, 1>(simd, octaves, base),
-            2 => sizes::<S, 2>(simd, octaves, base),
-            4 => sizes::<S, 4>(simd, octaves, base),
-            8 => sizes::<S, 8>(simd, octaves, base),
-            _ => panic!("elements have 1, 2, 4 or 8 bytes"),
-        }
+        by_width!(octaves.width => sizes<S>(simd, octaves, base))
+    } plain {
+        let mut sums = [0; CLASSES];
+        octaves.each_class(base).for_each(|class| sums[class] += 1);
+        sums
     }
 }
 
@@ -56,23 +54,10 @@ fn sizes<S: Simd, const WIDTH: usize>(simd: S, octaves: &Octaves, base: &[u8]) -
             *upto += bytes.map(|&byte| u32::from(byte)).sum::<u32>();
         }
     }
-    let classes = octaves.classes();
-    for element in rest.as_chunks::<WIDTH>().0 {
-        let element = element.iter().rfold(0, |all, &byte| all << 8 | u64::from(byte));
-        let class = usize::from(classes[usize::from(octaves.of(element))]);
+    for class in octaves.each_class(rest) {
         upto[class..CLASSES - 1].iter_mut().for_each(|upto| *upto += 1);
     }
     core::array::from_fn(|class| upto[class] - if class == 0 { 0 } else { upto[class - 1] })
-}
-
-#[cfg(any(test, feature = "testing"))]
-fn plain_class_sizes(octaves: &Octaves, base: &[u8]) -> [u32; CLASSES] {
-    let (classes, mut sums) = (octaves.classes(), [0; CLASSES]);
-    for element in base.chunks(octaves.width) {
-        let element = element.iter().rfold(0, |all, &byte| all << 8 | u64::from(byte));
-        sums[usize::from(classes[usize::from(octaves.of(element))])] += 1;
-    }
-    sums
 }
 
 cases![("class_sizes", |input, output| {

@@ -5,13 +5,7 @@
 use fearless_simd::{prelude::*, u32x8, u64x8};
 
 use super::octaves::{CLASSES, GROUP, Group, Groups, Octaves};
-use super::{cases, kernel};
-
-#[cfg(any(test, feature = "testing"))]
-use plain::{
-    class_counts as plain_class_counts, class_places as plain_class_places,
-    class_ranks as plain_class_ranks,
-};
+use super::{by_width, cases, kernel};
 
 kernel! {
     /// Counts the elements of each class in each group: byte c of a group's word is the number in
@@ -19,19 +13,24 @@ kernel! {
     ///
     /// # Panics
     /// If `counts` is not one word for each group.
-    pub fn class_counts / plain_class_counts(
+    pub fn class_counts(
         simd,
         octaves: &Octaves,
         base: &[u8],
         counts: &mut [u64],
     ) -> [u32; CLASSES] {
         check(octaves, base, counts.len());
-        match octaves.width {
-            1 => count::<S, 1>(simd, octaves, base, counts),
-            2 => count::<S, 2>(simd, octaves, base, counts),
-            4 => count::<S, 4>(simd, octaves, base, counts),
-            _ => count::<S, 8>(simd, octaves, base, counts),
+        by_width!(octaves.width => count<S>(simd, octaves, base, counts))
+    } plain {
+        check(octaves, base, counts.len());
+        let mut sums = [0; CLASSES];
+        for (group, count) in base.chunks(GROUP * octaves.width).zip(counts) {
+            let mut bytes = [0; CLASSES];
+            octaves.each_class(group).for_each(|class| bytes[class] += 1);
+            *count = u64::from_le_bytes(bytes);
+            add(&mut sums, *count);
         }
+        sums
     }
 }
 
@@ -70,7 +69,7 @@ kernel! {
     /// # Panics
     /// If the positions do not increase or are outside of the block, or `ranks` is not one for
     /// each.
-    pub fn class_ranks / plain_class_ranks(
+    pub fn class_ranks(
         simd,
         octaves: &Octaves,
         base: &[u8],
@@ -82,12 +81,17 @@ kernel! {
         check(octaves, base, (base.len() / octaves.width).div_ceil(GROUP));
         assert_eq!(positions.len(), ranks.len(), "a rank for each position");
         let elements = Elements { first, positions, ranks };
-        match octaves.width {
-            1 => rank::<S, 1>(simd, octaves, base, elements, before),
-            2 => rank::<S, 2>(simd, octaves, base, elements, before),
-            4 => rank::<S, 4>(simd, octaves, base, elements, before),
-            _ => rank::<S, 8>(simd, octaves, base, elements, before),
+        by_width!(octaves.width => rank<S>(simd, octaves, base, elements, before));
+    } plain {
+        assert_eq!(positions.len(), ranks.len(), "a rank for each position");
+        let mut rest = positions.iter().zip(ranks).peekable();
+        for (at, class) in (first..).zip(octaves.each_class(base)) {
+            if let Some((_, rank)) = rest.next_if(|(position, _)| **position == at) {
+                *rank = before[class];
+            }
+            before[class] += 1;
         }
+        assert!(rest.next().is_none(), "positions increase within the block");
     }
 }
 
@@ -202,7 +206,7 @@ kernel! {
     ///
     /// # Panics
     /// If `counts` or `changed` is not one word for each group.
-    pub fn class_places / plain_class_places(
+    pub fn class_places(
         simd,
         octaves: &Octaves,
         base: &[u8],
@@ -212,11 +216,15 @@ kernel! {
     ) {
         check(octaves, base, counts.len());
         check(octaves, base, changed.len());
-        match octaves.width {
-            1 => place::<S, 1>(simd, octaves, base, counts, ranked, changed),
-            2 => place::<S, 2>(simd, octaves, base, counts, ranked, changed),
-            4 => place::<S, 4>(simd, octaves, base, counts, ranked, changed),
-            _ => place::<S, 8>(simd, octaves, base, counts, ranked, changed),
+        by_width!(octaves.width => place<S>(simd, octaves, base, counts, ranked, changed));
+    } plain {
+        check(octaves, base, counts.len());
+        check(octaves, base, changed.len());
+        changed.fill(0);
+        for (at, class) in octaves.each_class(base).enumerate() {
+            let end = ranked.before[class] + 1;
+            changed[at / GROUP] |= ranked.take(class, end) << (at % GROUP);
+            ranked.before[class] = end;
         }
     }
 }
@@ -281,74 +289,6 @@ fearless_simd::kernel!(
         core::arch::x86_64::_pdep_u64(bits, places)
     }
 );
-
-/// The same kernels as plain loops.
-#[cfg(any(test, feature = "testing"))]
-mod plain {
-    use super::*;
-
-    fn elements<'a>(octaves: &Octaves, bytes: &'a [u8]) -> impl Iterator<Item = u64> + use<'a> {
-        let each = |bytes: &[u8]| bytes.iter().rfold(0, |all, &byte| all << 8 | u64::from(byte));
-        bytes.chunks(octaves.width).map(each)
-    }
-
-    pub(super) fn class_counts(
-        octaves: &Octaves,
-        base: &[u8],
-        counts: &mut [u64],
-    ) -> [u32; CLASSES] {
-        check(octaves, base, counts.len());
-        let (classes, mut sums) = (octaves.classes(), [0; CLASSES]);
-        for (group, count) in base.chunks(GROUP * octaves.width).zip(counts) {
-            let mut bytes = [0; CLASSES];
-            for element in elements(octaves, group) {
-                bytes[usize::from(classes[usize::from(octaves.of(element))])] += 1;
-            }
-            *count = u64::from_le_bytes(bytes);
-            add(&mut sums, *count);
-        }
-        sums
-    }
-
-    pub(super) fn class_ranks(
-        octaves: &Octaves,
-        base: &[u8],
-        first: u32,
-        positions: &[u32],
-        before: &mut [u32; CLASSES],
-        ranks: &mut [u32],
-    ) {
-        assert_eq!(positions.len(), ranks.len(), "a rank for each position");
-        let (classes, mut rest) = (octaves.classes(), positions.iter().zip(ranks).peekable());
-        for (at, element) in (first..).zip(elements(octaves, base)) {
-            let class = usize::from(classes[usize::from(octaves.of(element))]);
-            if let Some((_, rank)) = rest.next_if(|(position, _)| **position == at) {
-                *rank = before[class];
-            }
-            before[class] += 1;
-        }
-        assert!(rest.next().is_none(), "positions increase within the block");
-    }
-
-    pub(super) fn class_places(
-        octaves: &Octaves,
-        base: &[u8],
-        counts: &[u64],
-        ranked: &mut Ranked<'_>,
-        changed: &mut [u64],
-    ) {
-        check(octaves, base, counts.len());
-        check(octaves, base, changed.len());
-        let classes = octaves.classes();
-        changed.fill(0);
-        for (at, element) in elements(octaves, base).enumerate() {
-            let class = usize::from(classes[usize::from(octaves.of(element))]);
-            let end = ranked.before[class] + 1;
-            changed[at / GROUP] |= ranked.take(class, end) << (at % GROUP);
-            ranked.before[class] = end;
-        }
-    }
-}
 
 cases![
     ("class_counts", |input, output| {

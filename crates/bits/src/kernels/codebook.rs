@@ -108,6 +108,7 @@ fn plain_few_numbers_add(symbols: &[u16], numbers: &[f32; 8], out: &mut [f32]) {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
 fearless_simd::kernel!(
     // AVX2: 5 times as fast as the plain loop; AVX-512: 2.3 times.
     fn permuted_add(avx2: Avx2, symbols: &[u16], numbers: &[f32; 8], out: &mut [f32]) {

@@ -144,10 +144,12 @@ fn with_tables<T: Copy + Into<u16>>(
         });
         for (symbols, words) in groups.iter().zip(eights) {
             let symbols = load(symbols);
-            // Six bits of a symbol choose one of 64 entries, the next two one of four.
-            let entries = tables.each_ref().map(|table| table.look_up(avx512, symbols));
+            // Six bits of a symbol choose one of 64 entries, the next two one of four. Without
+            // closures, which would not be compiled for AVX-512.
+            let [a, b, c, d] = &tables;
             let sixth = (symbols & (1 << 6)).simd_ne(0);
-            let [low, high] = [[0, 1], [2, 3]].map(|[a, b]| sixth.select(entries[b], entries[a]));
+            let low = sixth.select(b.look_up(avx512, symbols), a.look_up(avx512, symbols));
+            let high = sixth.select(d.look_up(avx512, symbols), c.look_up(avx512, symbols));
             let entry = (symbols & (1 << 7)).simd_ne(0).select(high, low);
             join_vector(avx512, entry).store_slice(words);
         }
@@ -193,7 +195,7 @@ fearless_simd::kernel! {
 kernel! {
     /// Joins each four codes of two bytes, as [`join_codes`] does: a code is in the upper twelve
     /// bits, the first one lowest, and its length in the lower four. Processes the shorter length.
-    pub fn join_entries / plain_entries(simd, entries: &[[u16; 4]], words: &mut [u64]) {
+    pub fn join_entries(simd, entries: &[[u16; 4]], words: &mut [u64]) {
         let len = entries.len().min(words.len());
         let (groups, rest) = entries[..len].as_chunks::<8>();
         let (eights, last) = words[..len].as_chunks_mut::<8>();
@@ -202,13 +204,11 @@ kernel! {
         for (entries, words) in entries.zip(words) {
             join_vector(simd, S::u16s::from_slice(simd, entries)).store_slice(words);
         }
-        plain_entries(rest, last);
-    }
-}
-
-fn plain_entries(entries: &[[u16; 4]], words: &mut [u64]) {
-    for (&entries, word) in entries.iter().zip(words) {
-        *word = joined(entries);
+        plain(rest, last);
+    } plain {
+        for (&entries, word) in entries.iter().zip(words) {
+            *word = joined(entries);
+        }
     }
 }
 
@@ -265,30 +265,24 @@ kernel! {
 
 cases![
     ("join_codes", |input, output| {
-        let mut codes = ShortCodes::default();
-        codes.set(&core::array::from_fn::<_, 256, _>(|symbol| {
-            let length = 1 + u64::from(input.word(symbol)) % 12;
-            u64::from(input.word(symbol + 1)) << (64 - length) | length
-        }));
-        let symbols = input.symbols();
-        let mut words = input.elements(input.len / 4, |_| 0u64);
-        join_codes(symbols.as_chunks().0, &codes, &mut words);
-        words.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
+        for alphabet in [1, 40, 64, 256] {
+            // The upper byte does not count.
+            let any = |at| {
+                (100 + input.word(at) as u16 % alphabet) & 0xff | input.word(at) as u16 & 0xff00
+            };
+            let symbols = input.elements(input.len, any);
+            let mut words = input.elements(input.len / 4, |_| 0u64);
+            join_codes(symbols.as_chunks().0, &short_codes(input, alphabet), &mut words);
+            output.words(&words);
+        }
     }),
     ("join_byte_codes", |input, output| {
-        // Within 64 symbols, or not.
         for alphabet in [1, 40, 64, 256] {
-            let mut codes = ShortCodes::default();
-            codes.set(&core::array::from_fn::<_, 256, _>(|symbol| {
-                let length = 1 + u64::from(input.word(symbol)) % 12;
-                let code = u64::from(input.word(symbol + 1)) << (64 - length) | length;
-                if (100..100 + alphabet).contains(&symbol) { code } else { 0 }
-            }));
-            let symbols =
-                input.elements(input.len, |at| (100 + input.word(at) as usize % alphabet) as u8);
+            let symbol = |at| (100 + input.word(at) as u16 % alphabet) as u8;
+            let symbols = input.elements(input.len, symbol);
             let mut words = input.elements(input.len / 4, |_| 0u64);
-            join_byte_codes(symbols.as_chunks().0, &codes, &mut words);
-            words.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
+            join_byte_codes(symbols.as_chunks().0, &short_codes(input, alphabet), &mut words);
+            output.words(&words);
         }
     }),
     ("join_words", |input, output| {
@@ -297,8 +291,8 @@ cases![
             u64::from(input.word(at + 1)).checked_shl(64 - width as u32).unwrap_or(0) | width
         });
         let mut joined = input.elements(input.len / 2, |_| 0u64);
-        output.bits([join_words(words.as_chunks().0, &mut joined) as u32]);
-        joined.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
+        output.words(&[join_words(words.as_chunks().0, &mut joined)]);
+        output.words(&joined);
     }),
     ("join_entries", |input, output| {
         let entries = input.elements(input.len, |at| {
@@ -307,13 +301,12 @@ cases![
         });
         let mut words = input.elements(input.len / 4, |_| 0u64);
         join_entries(entries.as_chunks().0, &mut words);
-        words.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
+        output.words(&words);
     }),
     ("pack_words", |input, output| {
         let words = input.elements(input.len.min(crate::group_writer::ROOM / 8), |at| {
             let width = u64::from(input.word(at)) % u64::from(crate::group_writer::GROUP_BITS + 1);
-            let bits = (u64::from(input.word(at + 1)) << 32 | u64::from(input.word(at))) >> 15;
-            bits.checked_shl(64 - width as u32).unwrap_or(0) | width
+            (input.wide(at) >> 15).checked_shl(64 - width as u32).unwrap_or(0) | width
         });
         let mut bytes = vec![7];
         let mut writer = crate::group_writer::GroupWriter::new(&mut bytes);

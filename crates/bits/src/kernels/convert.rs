@@ -67,6 +67,7 @@ fn plain_to_f16(values: &[f32], out: &mut [u16]) {
 // The instructions of F16C round to nearest even, and give subnormal numbers. With them the kernels
 // are 2.6 to 4 times as fast as the plain loops (AVX2), or 1.5 to 2.4 times (AVX-512).
 
+#[cfg(target_arch = "x86_64")]
 fearless_simd::kernel!(
     fn f16c_to_f32(avx2: Avx2, patterns: &[u16], out: &mut [f32]) {
         let len = patterns.len().min(out.len());
@@ -80,6 +81,7 @@ fearless_simd::kernel!(
     }
 );
 
+#[cfg(target_arch = "x86_64")]
 fearless_simd::kernel!(
     fn f16c_add(avx2: Avx2, patterns: &[u8], weight: f32, out: &mut [f32]) {
         let len = (patterns.len() / 2).min(out.len());
@@ -94,6 +96,7 @@ fearless_simd::kernel!(
     }
 );
 
+#[cfg(target_arch = "x86_64")]
 fearless_simd::kernel!(
     fn f16c_to_f16(avx2: Avx2, values: &[f32], out: &mut [u16]) {
         let len = values.len().min(out.len());
@@ -111,6 +114,7 @@ fearless_simd::kernel!(
     }
 );
 
+#[cfg(target_arch = "x86_64")]
 fearless_simd::kernel!(
     /// The patterns of eight numbers in the range of binary16.
     #[inline(always)]

@@ -1,8 +1,8 @@
 //! Compiles a kernel for each instruction set, and selects one at run time.
 
 /// Runs an expression compiled for the widest instruction set. `$simd` is the set's token, of a
-/// type that implements `fearless_simd::Simd`; functions in the expression that are to be compiled
-/// for the set, too, are `#[inline(always)]`.
+/// type that implements `fearless_simd::Simd`; functions and closures in the expression that are to
+/// be compiled for the set, too, are `#[inline(always)]`.
 macro_rules! dispatch {
     ($simd:ident => $run:expr) => {{
         let level = $crate::kernels::level::used();
@@ -27,9 +27,9 @@ pub(super) use dispatch;
 /// Defines kernels: functions that are compiled for each instruction set.
 ///
 /// - `fn name(arguments) { … }` is a plain loop, which the compiler turns into vector instructions.
-/// - `fn name / plain(simd, arguments) { … }` uses vectors of the set's token `simd`, of type `S`.
-///   The function `plain` is the same kernel as a plain loop, for the elements after the last whole
-///   vector, and for tests, which compare both.
+/// - `fn name(simd, arguments) { … } plain { … }` uses vectors of the set's token `simd`, of type
+///   `S`. The second block is the same kernel as a plain loop, with the same arguments. The first
+///   calls it as `plain` for the elements after the last whole vector. Tests compare both.
 macro_rules! kernel {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?)
         $(-> $result:ty)? $body:block) => {
@@ -40,16 +40,18 @@ macro_rules! kernel {
             $crate::kernels::dispatch::run_widest!(run($($arg: $type),*) $(-> $result)?)
         }
     };
-    ($(#[$meta:meta])* $vis:vis fn $name:ident / $plain:ident(
+    ($(#[$meta:meta])* $vis:vis fn $name:ident(
         $simd:ident $(, $arg:ident: $type:ty)* $(,)?
-    ) $(-> $result:ty)? $body:block) => {
+    ) $(-> $result:ty)? $body:block plain $plain:block) => {
         $(#[$meta])*
         $vis fn $name($($arg: $type),*) $(-> $result)? {
+            #[allow(dead_code, reason = "only tests call the plain loops of some kernels")]
+            fn plain($($arg: $type),*) $(-> $result)? $plain
             #[inline(always)]
             fn run<S: fearless_simd::Simd>($simd: S $(, $arg: $type)*) $(-> $result)? $body
             #[cfg(any(test, feature = "testing"))]
             if $crate::kernels::level::is_plain() {
-                return $plain($($arg),*);
+                return plain($($arg),*);
             }
             $crate::kernels::dispatch::run_widest!(run($($arg: $type),*) $(-> $result)?)
         }
@@ -86,6 +88,30 @@ macro_rules! run_widest {
     }};
 }
 pub(super) use run_widest;
+
+/// Calls a function for elements of a number of bytes, its last type parameter: `f<S>(…)` calls
+/// `f::<S, 2>(…)` for two bytes, and `f<S, _>(…)` calls `f::<S, S::u16s, 2>(…)`.
+///
+/// # Panics
+/// If the elements do not have 1, 2, 4 or 8 bytes.
+macro_rules! by_width {
+    (@ $width:expr => $run:ident $args:tt $([$($lanes:tt)+] $bytes:literal)+) => {
+        match $width {
+            $($bytes => $run::<$($lanes)+, $bytes> $args,)+
+            _ => panic!("elements have 1, 2, 4 or 8 bytes"),
+        }
+    };
+    ($width:expr => $run:ident<$S:ident>$args:tt) => {
+        $crate::kernels::dispatch::by_width!(@ $width => $run $args [$S] 1 [$S] 2 [$S] 4 [$S] 8)
+    };
+    ($width:expr => $run:ident<$S:ident, _>$args:tt) => {
+        $crate::kernels::dispatch::by_width!(
+            @ $width => $run $args
+            [$S, $S::u8s] 1 [$S, $S::u16s] 2 [$S, $S::u32s] 4 [$S, $S::u64s] 8
+        )
+    };
+}
+pub(super) use by_width;
 
 /// The cases of a file's kernels, which tests compare with the plain loops: for each kernel its
 /// name, and a function that runs it on slices of an `Input` and appends all its results to an

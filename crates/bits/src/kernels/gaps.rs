@@ -235,15 +235,14 @@ cases![
             let mut words = [0; JOINED / 2];
             let increase = join_gaps(next, positions, input.word(5) % 31, &mut words);
             output.bits([u32::from(increase)]);
-            words.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
+            output.words(&words);
         }
     }),
     ("ones_of_gaps", |input, output| {
         for parameter in [0, 4, 30] {
             let positions = input.elements(input.len, |at| input.word(at));
             let next = positions.first().map_or(0, |&first| u64::from(first / 2));
-            let ones = ones_of_gaps(next, &positions, parameter);
-            output.bits([ones as u32, (ones >> 32) as u32]);
+            output.words(&[ones_of_gaps(next, &positions, parameter)]);
         }
     }),
     ("read_gaps", |input, output| {

@@ -15,9 +15,11 @@ kernel! {
     ///
     /// # Panics
     /// If the length is not a power of two.
-    pub fn hadamard / plain_hadamard(simd, values: &mut [f32]) {
+    pub fn hadamard(simd, values: &mut [f32]) {
         check_length(values);
         transform(simd, values);
+    } plain {
+        plain_hadamard(values);
     }
 }
 
@@ -27,11 +29,14 @@ kernel! {
     ///
     /// # Panics
     /// If the length is not a power of two, or there are fewer words than one for 32 elements.
-    pub fn rotate / plain_rotate(simd, values: &mut [f32], words: &[u32]) {
+    pub fn rotate(simd, values: &mut [f32], words: &[u32]) {
         check_length(values);
         check_words(values, words);
         flip_signs(simd, values, words);
         transform(simd, values);
+    } plain {
+        plain_flip_signs(values, words);
+        plain_hadamard(values);
     }
 }
 
@@ -40,11 +45,14 @@ kernel! {
     ///
     /// # Panics
     /// As [`rotate`].
-    pub fn rotate_back / plain_rotate_back(simd, values: &mut [f32], words: &[u32]) {
+    pub fn rotate_back(simd, values: &mut [f32], words: &[u32]) {
         check_length(values);
         check_words(values, words);
         transform(simd, values);
         flip_signs(simd, values, words);
+    } plain {
+        plain_hadamard(values);
+        plain_flip_signs(values, words);
     }
 }
 
@@ -67,18 +75,6 @@ pub(super) fn plain_hadamard(values: &mut [f32]) {
         }
         half *= 2;
     }
-}
-
-#[cfg(any(test, feature = "testing"))]
-fn plain_rotate(values: &mut [f32], words: &[u32]) {
-    plain_flip_signs(values, words);
-    plain_hadamard(values);
-}
-
-#[cfg(any(test, feature = "testing"))]
-fn plain_rotate_back(values: &mut [f32], words: &[u32]) {
-    plain_hadamard(values);
-    plain_flip_signs(values, words);
 }
 
 pub(super) fn plain_flip_signs(values: &mut [f32], words: &[u32]) {

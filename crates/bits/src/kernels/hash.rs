@@ -49,10 +49,9 @@ cases![
         output.bits(out.iter().copied());
     }),
     ("columns_and_signs", |input, output| {
-        let wide = |at| u64::from(input.word(at)) << 32 | u64::from(input.word(at + 1));
         let columns = input.word(4).max(1);
         let (mut places, mut signs) = (input.zeros(), input.zeros());
-        columns_and_signs(wide(0), wide(2), columns, &mut places, &mut signs);
+        columns_and_signs(input.wide(0), input.wide(2), columns, &mut places, &mut signs);
         output.bits(places.iter().copied());
         output.bits(signs.iter().copied());
     }),

@@ -76,7 +76,7 @@ mod zigzag;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-use dispatch::{cases, kernel};
+use dispatch::{by_width, cases, kernel};
 
 // A test reads the names of the kernels from these lines; do not break them.
 pub use append::{bf16_fill, f16_fill, f32_fill};

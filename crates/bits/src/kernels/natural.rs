@@ -71,7 +71,7 @@ fn add(exponents: &[u16], signs: u32, weight: f32, out: &mut [f32]) {
 kernel! {
     /// Whether an element has the exponent 0 and a negative sign (a 0 bit). Looks only at whole
     /// groups of eight elements, up to the shorter length; the caller checks a shorter last group.
-    pub fn negative_zeros / plain_zeros(simd, exponents: &[u16], signs: &[u8]) -> bool {
+    pub fn negative_zeros(simd, exponents: &[u16], signs: &[u8]) -> bool {
         let eights = (exponents.len() / 8).min(signs.len());
         let (groups, rest) = exponents[..8 * eights].as_chunks::<64>();
         let (packed, last) = signs[..eights].as_chunks::<8>();
@@ -84,16 +84,14 @@ kernel! {
             }
             found |= zeros & !u64::from_le_bytes(*word);
         }
-        found != 0 || plain_zeros(rest, last)
+        found != 0 || plain(rest, last)
+    } plain {
+        let groups = exponents.as_chunks::<8>().0;
+        let found = |(group, sign): (&[u16; 8], &u8)| {
+            group.iter().enumerate().any(|(at, &exponent)| exponent == 0 && sign >> at & 1 == 0)
+        };
+        groups.iter().zip(signs).any(found)
     }
-}
-
-fn plain_zeros(exponents: &[u16], signs: &[u8]) -> bool {
-    let groups = exponents.as_chunks::<8>().0;
-    let found = |(group, sign): (&[u16; 8], &u8)| {
-        group.iter().enumerate().any(|(at, &exponent)| exponent == 0 && sign >> at & 1 == 0)
-    };
-    groups.iter().zip(signs).any(found)
 }
 
 cases![

@@ -29,9 +29,12 @@ pub struct Octaves {
 impl Octaves {
     /// By octave: its class.
     pub fn classes(&self) -> [u8; 256] {
-        core::array::from_fn(|octave| {
-            self.last.iter().map(|&last| u8::from(octave > usize::from(last))).sum()
-        })
+        core::array::from_fn(|octave| self.class(octave as u8) as u8)
+    }
+
+    /// The class of an octave.
+    fn class(&self, octave: u8) -> usize {
+        self.last.iter().filter(|&&last| octave > last).count()
     }
 
     /// The number of classes in use.
@@ -44,6 +47,18 @@ impl Octaves {
     pub fn of(&self, element: u64) -> u8 {
         let below_sign = 8 * self.width as u32 - 1;
         ((element & ((1 << below_sign) - 1)) >> self.shift) as u8
+    }
+
+    /// The class of each element, one by one.
+    pub(super) fn each_class<'a>(
+        &self,
+        elements: &'a [u8],
+    ) -> impl Iterator<Item = usize> + use<'a> {
+        let octaves = *self;
+        elements.chunks_exact(octaves.width).map(move |element| {
+            let element = element.iter().rfold(0, |all, &byte| all << 8 | u64::from(byte));
+            octaves.class(octaves.of(element))
+        })
     }
 }
 
@@ -151,7 +166,6 @@ fn octaves_of<S: Simd, const WIDTH: usize>(simd: S, group: &[u8], shift: u32) ->
     let load = |at: usize| S::u8s::from_slice(simd, &group[at * bytes..(at + 1) * bytes]);
     let two = |at: usize| (load(at).bitcast::<S::u16s>() & 0x7fff) >> shift;
     let four = |at: usize| (load(at).bitcast::<S::u32s>() & 0x7fff_ffff) >> shift;
-    let eight = |at: usize| (load(at).bitcast::<S::u64s>() & (!0 >> 1)) >> shift;
     let mut octaves = [0; GROUP];
     for (at, out) in octaves.chunks_exact_mut(bytes).enumerate() {
         let vector = match WIDTH {
@@ -162,14 +176,26 @@ fn octaves_of<S: Simd, const WIDTH: usize>(simd: S, group: &[u8], shift: u32) ->
                 half(4 * at).narrow(half(4 * at + 2))
             }
             _ => {
-                let half = |at| eight(at).narrow(eight(at + 1));
-                let quarter = |at| half(at).narrow(half(at + 2));
-                quarter(8 * at).narrow(quarter(8 * at + 4))
+                let (low, high) = (8 * at, 8 * at + 4);
+                eights::<S>(simd, group, low, shift).narrow(eights::<S>(simd, group, high, shift))
             }
         };
         vector.store_slice(out);
     }
     octaves
+}
+
+/// The octaves of the elements of four vectors, of eight bytes each.
+#[inline(always)]
+fn eights<S: Simd>(simd: S, group: &[u8], first: usize, shift: u32) -> S::u16s {
+    // Not `array::from_fn`: the compiler would leave its closure without the set's instructions.
+    let mut parts = [S::u64s::splat(simd, 0); 4];
+    for (at, part) in parts.iter_mut().enumerate() {
+        let bytes = &group[(first + at) * S::u8s::LEN..][..S::u8s::LEN];
+        *part = (S::u8s::from_slice(simd, bytes).bitcast::<S::u64s>() & (!0 >> 1)) >> shift;
+    }
+    let [a, b, c, d] = parts;
+    a.narrow(b).narrow(c.narrow(d))
 }
 
 /// A group without elements.

@@ -14,10 +14,10 @@ const FEW: usize = 2;
 kernel! {
     /// Appends `base` plus the index of each bit that is 1, in order. Bit i is bit i mod 8 of byte
     /// i / 8. Sums wrap around.
-    pub fn ones / plain_ones(simd, bits: &[u8], base: u32, positions: &mut Vec<u32>) {
+    pub fn ones(simd, bits: &[u8], base: u32, positions: &mut Vec<u32>) {
         if S::u32s::LEN == 4 {
             // Vectors of four lanes are slower, unless most bits are 1.
-            return plain_ones(bits, base, positions);
+            return plain(bits, base, positions);
         }
         let (words, rest) = bits.as_chunks::<8>();
         let all = words.iter().map(count).sum::<usize>();
@@ -28,7 +28,18 @@ kernel! {
         } else {
             sparse(simd, words, base, positions);
         }
-        plain_ones(rest, base.wrapping_add(64u32.wrapping_mul(words.len() as u32)), positions);
+        plain(rest, base.wrapping_add(64u32.wrapping_mul(words.len() as u32)), positions);
+    } plain {
+        let (words, rest) = bits.as_chunks::<8>();
+        let mut first = base;
+        for word in words {
+            append(u64::from_le_bytes(*word), first, positions);
+            first = first.wrapping_add(64);
+        }
+        for &byte in rest {
+            append(byte.into(), first, positions);
+            first = first.wrapping_add(8);
+        }
     }
 }
 
@@ -60,19 +71,6 @@ fn dense<S: Simd>(simd: S, words: &[[u8; 8]], first: u32, positions: &mut Vec<u3
         let ones = u64::from_le_bytes(*word);
         append_places(simd, positions, first, 64 / lanes, |part| ones >> (lanes * part));
         first += 64;
-    }
-}
-
-fn plain_ones(bits: &[u8], base: u32, positions: &mut Vec<u32>) {
-    let (words, rest) = bits.as_chunks::<8>();
-    let mut first = base;
-    for word in words {
-        append(u64::from_le_bytes(*word), first, positions);
-        first = first.wrapping_add(64);
-    }
-    for &byte in rest {
-        append(byte.into(), first, positions);
-        first = first.wrapping_add(8);
     }
 }
 

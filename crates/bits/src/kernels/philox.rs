@@ -30,13 +30,15 @@ pub fn philox4x32(key: [u32; 2], counter: [u32; 4], out: &mut [u32]) {
 
 kernel! {
     /// Fills `out` as [`philox4x32`] does.
-    fn many_blocks / block_by_block(simd, key: [u32; 2], counter: [u32; 4], out: &mut [u32]) {
+    fn many_blocks(simd, key: [u32; 2], counter: [u32; 4], out: &mut [u32]) {
         // As many as fit in the registers, because their multiplications do not wait for each
         // other.
         match S::u64s::LEN {
             8 => fill::<S, 4>(simd, key, counter, out),
             _ => fill::<S, 2>(simd, key, counter, out),
         }
+    } plain {
+        block_by_block(key, counter, out);
     }
 }
 

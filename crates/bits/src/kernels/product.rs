@@ -43,7 +43,7 @@ kernel! {
     ///
     /// # Panics
     /// If the lengths do not fit.
-    pub fn add_product / plain_product(
+    pub fn add_product(
         simd,
         out: &mut [f32],
         p: &[f32],
@@ -57,13 +57,10 @@ kernel! {
         } else {
             in_tiles::<S, 2>(simd, out, p, q, rank, weight);
         }
+    } plain {
+        let Some((width, rows, p, q)) = factors(out, p, q, rank) else { return };
+        add_block(out, width, (0..rows, 0..width), p, q, weight);
     }
-}
-
-#[cfg(any(test, feature = "testing"))]
-fn plain_product(out: &mut [f32], p: &[f32], q: &[f32], rank: usize, weight: f32) {
-    let Some((width, rows, p, q)) = factors(out, p, q, rank) else { return };
-    add_block(out, width, (0..rows, 0..width), p, q, weight);
 }
 
 /// The width and the number of rows of the product, and its factors, unless it is empty.

@@ -12,7 +12,7 @@ kernel! {
     /// Bit patterns of absolute values have the order of the numbers, with infinity (`0x7f80_0000`)
     /// above the finite ones and NaN above infinity. One maximum therefore finds the scale and also
     /// detects non-finite elements.
-    pub fn abs_max_bits / plain_abs_max_bits(simd, values: &[f32]) -> u32 {
+    pub fn abs_max_bits(simd, values: &[f32]) -> u32 {
         // Four maxima at a time, because each waits for the one before.
         let (groups, rest) = values.as_chunks::<64>();
         let mut largest = [S::i32s::splat(simd, 0); 4];
@@ -26,12 +26,10 @@ kernel! {
         }
         let [a, b, c, d] = largest;
         let largest = a.max(b).max(c.max(d)).reduce_max() as u32;
-        largest.max(plain_abs_max_bits(rest))
+        largest.max(plain(rest))
+    } plain {
+        values.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff))
     }
-}
-
-fn plain_abs_max_bits(values: &[f32]) -> u32 {
-    values.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff))
 }
 
 kernel! {
@@ -122,26 +120,14 @@ kernel! {
     /// The sum of the squares in double precision. Element i is added in lane i mod 16; then the
     /// lanes are added from first to last.
     pub fn sum_of_squares(values: &[f32]) -> f64 {
-        let mut lanes = [[0.0; HALF]; 2];
-        for_each_half(values, |half, values| {
-            for (lane, &x) in lanes[half].iter_mut().zip(values) {
-                *lane += f64::from(x) * f64::from(x);
-            }
-        });
-        lanes.as_flattened().iter().sum()
+        sum_in_lanes(values, |x| f64::from(x) * f64::from(x))
     }
 }
 
 kernel! {
     /// The sum of the absolute values in double precision, in lanes, as for [`sum_of_squares`].
     pub fn sum_of_magnitudes(values: &[f32]) -> f64 {
-        let mut lanes = [[0.0; HALF]; 2];
-        for_each_half(values, |half, values| {
-            for (lane, &x) in lanes[half].iter_mut().zip(values) {
-                *lane += f64::from(x.abs());
-            }
-        });
-        lanes.as_flattened().iter().sum()
+        sum_in_lanes(values, |x| f64::from(x.abs()))
     }
 }
 
@@ -158,6 +144,16 @@ kernel! {
         });
         [sums, squares].map(|lanes| lanes.as_flattened().iter().sum())
     }
+}
+
+/// The sum of what `of` gives for each value.
+#[inline(always)]
+fn sum_in_lanes(values: &[f32], of: impl Fn(f32) -> f64) -> f64 {
+    let mut lanes = [[0.0; HALF]; 2];
+    for_each_half(values, |half, values| {
+        lanes[half].iter_mut().zip(values).for_each(|(lane, &x)| *lane += of(x));
+    });
+    lanes.as_flattened().iter().sum()
 }
 
 /// The lanes that fit in a register of double precision: half of them.
@@ -181,22 +177,19 @@ fn for_each_half(values: &[f32], mut add: impl FnMut(usize, &[f32])) {
 kernel! {
     /// Sums by sign in double precision. Element i is added in lane i mod 16; then the lanes are
     /// added from first to last, so the result does not depend on the processor.
-    pub fn sums_by_sign / plain_sums_by_sign(simd, values: &[f32]) -> SignSums {
+    pub fn sums_by_sign(simd, values: &[f32]) -> SignSums {
         match S::f32s::LEN {
             16 => sums_in_registers::<S, 1>(simd, values),
             8 => sums_in_registers::<S, 2>(simd, values),
             _ => sums_in_registers::<S, 4>(simd, values),
         }
+    } plain {
+        finish([[0.0; LANES]; 2], 0, values)
     }
 }
 
 /// The sums of one sign, by lane.
 type Lanes = [f64; LANES];
-
-#[cfg(any(test, feature = "testing"))]
-fn plain_sums_by_sign(values: &[f32]) -> SignSums {
-    finish([[0.0; LANES]; 2], 0, values)
-}
 
 /// As [`sums_by_sign`]; sixteen lanes are `PARTS` registers of f32.
 #[inline(always)]
@@ -323,6 +316,15 @@ mod tests {
     }
 
     #[test]
+    fn bytes_and_symbols_by_hand() {
+        assert_eq!((max_byte(&[]), max_byte(&[7, 200, 3])), (0, 200));
+        assert_eq!((max_symbol(&[]), max_symbol(&[7, 2000, 3])), (0, 2000));
+        assert!(has_byte(&[7, 200, 3], 3) && !has_byte(&[7, 200, 3], 4));
+        assert_eq!(occurrences(&[7, 2000, 7], 7), 2);
+        assert_eq!(occurrences(&[3; 70_000], 3), 70_000);
+    }
+
+    #[test]
     fn sums_by_hand() {
         let sums = sums_by_sign(&[1.0, -2.0, -0.0, 0.25, -0.5]);
         let expected = SignSums { negative_sum: -2.5, positive_sum: 1.25, negative_count: 2 };
@@ -334,7 +336,7 @@ mod tests {
         assert_eq!(sum_of_squares(&[]), 0.0);
         assert_eq!(sum_of_squares(&[3.0, -4.0, 0.5]), 25.25);
         // Sixteen lanes and a rest: 1 + 4 + … + 400.
-        let values: alloc::vec::Vec<f32> = (1..=20).map(|x| x as f32).collect();
+        let values: Vec<f32> = (1..=20).map(|x| x as f32).collect();
         assert_eq!(sum_of_squares(&values), 2870.0);
         assert!(sum_of_squares(&[f32::MAX; 100]).is_finite());
     }
@@ -343,7 +345,7 @@ mod tests {
     fn moments_by_hand() {
         assert_eq!(moments(&[]), [0.0; 2]);
         // Sixteen lanes and a rest: 1 − 2 + 3 − … − 20, and 1 + 4 + … + 400.
-        let values: alloc::vec::Vec<f32> =
+        let values: Vec<f32> =
             (1..=20).map(|x| if x % 2 == 0 { -x as f32 } else { x as f32 }).collect();
         assert_eq!(moments(&values), [-10.0, 2870.0]);
     }
@@ -353,25 +355,8 @@ mod tests {
         assert_eq!(inner_product(&[], &[1.0]), 0.0);
         assert_eq!(inner_product(&[3.0, -4.0, 9.0], &[0.5, 2.0]), -6.5);
         // Sixteen lanes and a rest: (1 + 4 + … + 400) − (1 + 2 + … + 20).
-        let values: alloc::vec::Vec<f32> = (1..=20).map(|x| x as f32).collect();
-        let less: alloc::vec::Vec<f32> = values.iter().map(|x| x - 1.0).collect();
+        let values: Vec<f32> = (1..=20).map(|x| x as f32).collect();
+        let less: Vec<f32> = values.iter().map(|x| x - 1.0).collect();
         assert_eq!(inner_product(&values, &less), 2870.0 - 210.0);
-    }
-
-    #[test]
-    fn maxima_are_those_of_a_fold() {
-        sweep(|x| {
-            let largest = x.iter().fold(0.0f32, |m, v| m.max(v.abs()));
-            assert_eq!(f32::from_bits(abs_max_bits(x)), largest);
-            let bytes: alloc::vec::Vec<u8> = x.iter().map(|v| v.to_bits() as u8).collect();
-            assert_eq!(max_byte(&bytes), bytes.iter().copied().max().unwrap_or(0));
-            assert_eq!(has_byte(&bytes, 0x80), bytes.contains(&0x80));
-            let symbols: alloc::vec::Vec<u16> =
-                bytes.iter().map(|byte| u16::from(byte % 3)).collect();
-            assert_eq!(max_symbol(&symbols), symbols.iter().copied().max().unwrap_or(0));
-            let ones = symbols.iter().filter(|&&symbol| symbol == 1).count();
-            assert_eq!(occurrences(&symbols, 1) as usize, ones);
-            assert_eq!(occurrences(&[3; 70_000], 3), 70_000);
-        });
     }
 }

@@ -10,7 +10,7 @@ kernel! {
     ///
     /// # Panics
     /// If the lengths differ, or there are fewer words than one for 32 elements.
-    pub fn flip_to / plain_flip_to(simd, from: &[f32], words: &[u32], to: &mut [f32]) {
+    pub fn flip_to(simd, from: &[f32], words: &[u32], to: &mut [f32]) {
         assert_eq!(from.len(), to.len());
         check_words(to, words);
         let (groups, rest) = from.as_chunks::<32>();
@@ -24,13 +24,10 @@ kernel! {
         }
         last.copy_from_slice(rest);
         plain_flip_signs(last, &words[groups.len()..]);
+    } plain {
+        to.copy_from_slice(from);
+        plain_flip_signs(to, words);
     }
-}
-
-#[cfg(any(test, feature = "testing"))]
-fn plain_flip_to(from: &[f32], words: &[u32], to: &mut [f32]) {
-    to.copy_from_slice(from);
-    plain_flip_signs(to, words);
 }
 
 kernel! {
@@ -39,7 +36,7 @@ kernel! {
     ///
     /// # Panics
     /// If the length of `bits` is not `to.len().div_ceil(8)`.
-    pub fn signed_ones / plain_signed_ones(simd, bits: &[u8], to: &mut [f32]) {
+    pub fn signed_ones(simd, bits: &[u8], to: &mut [f32]) {
         assert_eq!(bits.len(), to.len().div_ceil(8));
         let one = S::f32s::splat(simd, 1.0).bitcast::<S::u32s>();
         let (groups, rest) = to.as_chunks_mut::<32>();
@@ -51,14 +48,12 @@ kernel! {
                 (negative | one).bitcast::<S::f32s>().store_slice(lanes);
             }
         }
-        plain_signed_ones(last, rest);
-    }
-}
-
-fn plain_signed_ones(bits: &[u8], to: &mut [f32]) {
-    for (to, &byte) in to.chunks_mut(8).zip(bits) {
-        for (at, to) in to.iter_mut().enumerate() {
-            *to = if byte >> at & 1 == 0 { 1.0 } else { -1.0 };
+        plain(last, rest);
+    } plain {
+        for (to, &byte) in to.chunks_mut(8).zip(bits) {
+            for (at, to) in to.iter_mut().enumerate() {
+                *to = if byte >> at & 1 == 0 { 1.0 } else { -1.0 };
+            }
         }
     }
 }

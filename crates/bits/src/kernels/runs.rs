@@ -35,7 +35,7 @@ kernel! {
     ///
     /// # Panics
     /// If runs are empty or longer than the row, or if a column is beyond its end.
-    pub fn add_runs / plain_add_runs(simd, values: &[f32], runs: Runs<'_>, row: &mut [f32]) {
+    pub fn add_runs(simd, values: &[f32], runs: Runs<'_>, row: &mut [f32]) {
         let places = runs.places(row.len());
         for (values, (column, sign)) in values.chunks(runs.len).zip(places) {
             let whole = row.get_mut(column..column + RUN).filter(|_| values.len() == RUN);
@@ -48,13 +48,10 @@ kernel! {
                 (S::f32s::from_slice(simd, place) + negated(simd, lanes, sign)).store_slice(place);
             }
         }
+    } plain {
+        let places = runs.places(row.len());
+        values.chunks(runs.len).zip(places).for_each(|(values, place)| add_run(values, place, row));
     }
-}
-
-#[cfg(any(test, feature = "testing"))]
-fn plain_add_runs(values: &[f32], runs: Runs<'_>, row: &mut [f32]) {
-    let places = runs.places(row.len());
-    values.chunks(runs.len).zip(places).for_each(|(values, place)| add_run(values, place, row));
 }
 
 fn add_run(values: &[f32], (column, sign): (usize, u32), row: &mut [f32]) {
@@ -69,7 +66,7 @@ kernel! {
     ///
     /// # Panics
     /// If runs are empty or longer than the row, or if a column is beyond its end.
-    pub fn read_runs / plain_read_runs(simd, row: &[f32], runs: Runs<'_>, values: &mut [f32]) {
+    pub fn read_runs(simd, row: &[f32], runs: Runs<'_>, values: &mut [f32]) {
         let places = runs.places(row.len());
         for (values, (column, sign)) in values.chunks_mut(runs.len).zip(places) {
             let whole = row.get(column..column + RUN).filter(|_| values.len() == RUN);
@@ -82,16 +79,13 @@ kernel! {
                 negated(simd, place, sign).store_slice(lanes);
             }
         }
+    } plain {
+        let places = runs.places(row.len());
+        values
+            .chunks_mut(runs.len)
+            .zip(places)
+            .for_each(|(values, place)| read_run(row, place, values));
     }
-}
-
-#[cfg(any(test, feature = "testing"))]
-fn plain_read_runs(row: &[f32], runs: Runs<'_>, values: &mut [f32]) {
-    let places = runs.places(row.len());
-    values
-        .chunks_mut(runs.len)
-        .zip(places)
-        .for_each(|(values, place)| read_run(row, place, values));
 }
 
 fn read_run(row: &[f32], (column, sign): (usize, u32), values: &mut [f32]) {

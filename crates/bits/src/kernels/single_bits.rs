@@ -9,7 +9,7 @@ kernel! {
     ///
     /// # Panics
     /// If a symbol is above 1, or the length of `bits` is not `symbols.len().div_ceil(8)`.
-    pub fn pack_bits / plain_pack(simd, symbols: &[u16], bits: &mut [u8]) {
+    pub fn pack_bits(simd, symbols: &[u16], bits: &mut [u8]) {
         assert_eq!(bits.len(), symbols.len().div_ceil(8));
         let (groups, rest) = symbols.as_chunks::<64>();
         let (packed, last) = bits.split_at_mut(8 * groups.len());
@@ -26,26 +26,24 @@ kernel! {
             *word = set.to_le_bytes();
         }
         assert!(all.reduce_max() <= 1, "{TOO_LARGE}");
-        plain_pack(rest, last);
+        plain(rest, last);
+    } plain {
+        for (symbols, packed) in symbols.chunks(8).zip(bits) {
+            assert!(symbols.iter().all(|&symbol| symbol <= 1), "{TOO_LARGE}");
+            let set = |(at, &symbol): (usize, &u16)| (symbol as u8) << at;
+            *packed = symbols.iter().enumerate().map(set).sum();
+        }
     }
 }
 
 const TOO_LARGE: &str = "a symbol does not fit in one bit";
-
-fn plain_pack(symbols: &[u16], bits: &mut [u8]) {
-    for (symbols, packed) in symbols.chunks(8).zip(bits) {
-        assert!(symbols.iter().all(|&symbol| symbol <= 1), "{TOO_LARGE}");
-        let set = |(at, &symbol): (usize, &u16)| (symbol as u8) << at;
-        *packed = symbols.iter().enumerate().map(set).sum();
-    }
-}
 
 kernel! {
     /// The reverse of [`pack_bits`].
     ///
     /// # Panics
     /// If the length of `bits` is not `symbols.len().div_ceil(8)`.
-    pub fn unpack_bits / plain_unpack(simd, bits: &[u8], symbols: &mut [u16]) {
+    pub fn unpack_bits(simd, bits: &[u8], symbols: &mut [u16]) {
         assert_eq!(bits.len(), symbols.len().div_ceil(8));
         let (groups, rest) = symbols.as_chunks_mut::<16>();
         let (packed, last) = bits.split_at(2 * groups.len());
@@ -54,14 +52,12 @@ kernel! {
             let set = (lanes & u16::from_le_bytes(*word)).simd_eq(lanes);
             *group = (set.to_vector() & 1).bitcast::<u16x16<S>>().to_array();
         }
-        plain_unpack(last, rest);
-    }
-}
-
-fn plain_unpack(bits: &[u8], symbols: &mut [u16]) {
-    for (symbols, &packed) in symbols.chunks_mut(8).zip(bits) {
-        for (at, symbol) in symbols.iter_mut().enumerate() {
-            *symbol = u16::from(packed >> at & 1);
+        plain(last, rest);
+    } plain {
+        for (symbols, &packed) in symbols.chunks_mut(8).zip(bits) {
+            for (at, symbol) in symbols.iter_mut().enumerate() {
+                *symbol = u16::from(packed >> at & 1);
+            }
         }
     }
 }

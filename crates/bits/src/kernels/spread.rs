@@ -11,7 +11,7 @@ pub const SHARING: usize = 16;
 kernel! {
     /// Writes words: the upper 8 bits are the element's own byte, the next 16 are shared by its
     /// group of [`SHARING`] elements, and the lowest 8 are 0. Processes the shortest length.
-    pub fn spread / plain_spread(simd, own: &[u8], shared: &[u16], out: &mut [u32]) {
+    pub fn spread(simd, own: &[u8], shared: &[u16], out: &mut [u32]) {
         let len = out.len().min(own.len());
         let (groups, rest) = out[..len].as_chunks_mut::<SHARING>();
         let (bytes, last) = own[..len].as_chunks::<SHARING>();
@@ -23,14 +23,12 @@ kernel! {
             (own | u32::from(low) << 8).store_slice(words);
         }
         let shared = shared.get(groups.len()..).unwrap_or_default();
-        plain_spread(last, shared, rest);
-    }
-}
-
-fn plain_spread(own: &[u8], shared: &[u16], out: &mut [u32]) {
-    for ((out, own), &low) in out.chunks_mut(SHARING).zip(own.chunks(SHARING)).zip(shared) {
-        for (out, &byte) in out.iter_mut().zip(own) {
-            *out = u32::from(byte) << 24 | u32::from(low) << 8;
+        plain(last, shared, rest);
+    } plain {
+        for ((out, own), &low) in out.chunks_mut(SHARING).zip(own.chunks(SHARING)).zip(shared) {
+            for (out, &byte) in out.iter_mut().zip(own) {
+                *out = u32::from(byte) << 24 | u32::from(low) << 8;
+            }
         }
     }
 }

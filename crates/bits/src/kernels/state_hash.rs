@@ -24,7 +24,7 @@ const BLOCK: usize = 256;
 kernel! {
     /// The sum of the [terms](state_term) of all words of `bytes`, little-endian, the last one
     /// padded with zeros. The first word has the index `first`.
-    pub fn state_hash / plain_state_hash(
+    pub fn state_hash(
         simd,
         bytes: &[u8],
         first: u64,
@@ -60,6 +60,8 @@ kernel! {
         }
         let [a, b] = plain_state_hash(rest, first.wrapping_add(done), seed);
         [a.wrapping_add(sums[0].reduce_sum()), b.wrapping_add(sums[1].reduce_sum())]
+    } plain {
+        plain_state_hash(bytes, first, seed)
     }
 }
 
@@ -145,28 +147,18 @@ fn plain_state_hash(bytes: &[u8], first: u64, seed: u64) -> [u64; 2] {
 
 cases![
     ("state_hash", |input, output| {
-        let seed = u64::from(input.word(3)) << 32 | u64::from(input.word(2));
         for first in [0, u64::from(input.word(1)) << 20] {
-            let sums = state_hash(&input.bytes(), first, seed);
-            sums.iter().for_each(|&sum| output.bits([sum as u32, (sum >> 32) as u32]));
+            output.words(&state_hash(&input.bytes(), first, input.wide(2)));
         }
     }),
     ("state_change", |input, output| {
-        let seed = u64::from(input.word(3)) << 32 | u64::from(input.word(2));
-        let words = |at: usize| {
-            input.elements(input.len, |i| {
-                u64::from(input.word(i + at)) << 32 | u64::from(input.word(i + at + 1))
-            })
-        };
+        let words = |at: usize| input.elements(input.len, |i| input.wide(i + at));
         let [indices, old, new] = [words(0), words(2), words(4)];
         let words = ChangedWords { indices: &indices, old: &old, new: &new };
-        let sums = state_change(words, seed);
-        sums.iter().for_each(|&sum| output.bits([sum as u32, (sum >> 32) as u32]));
+        output.words(&state_change(words, input.wide(2)));
     }),
     ("state_term", |input, output| {
-        let seed = u64::from(input.word(3)) << 32 | u64::from(input.word(2));
-        let terms = state_term(seed, u64::from(input.word(1)), u64::from(input.word(0)));
-        terms.iter().for_each(|&term| output.bits([term as u32, (term >> 32) as u32]));
+        output.words(&state_term(input.wide(2), input.word(1).into(), input.word(0).into()));
     }),
 ];
 

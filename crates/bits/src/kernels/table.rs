@@ -61,7 +61,7 @@ kernel! {
     /// entry at or below t or of the next entry. It is the next one if the upper 24 bits of a
     /// random word, as a fraction of 1, are below t's fraction of the way to it. A NaN may become
     /// any index. Processes the shortest length.
-    pub fn stochastic_entries / plain_entries(
+    pub fn stochastic_entries(
         simd,
         values: &[f32],
         scale: f32,
@@ -72,7 +72,7 @@ kernel! {
     ) {
         if cfg!(target_arch = "x86_64") && S::u8s::LEN < MOST {
             // SSE2 cannot look up bytes.
-            return plain_entries(values, scale, offset, table, random, indices);
+            return plain(values, scale, offset, table, random, indices);
         }
         let len = values.len().min(random.len()).min(indices.len());
         let (groups, rest) = values[..len].as_chunks::<32>();
@@ -83,7 +83,17 @@ kernel! {
             let high = sixteen(simd, &values[16..], scale, offset, table, &random[16..]);
             low.relaxed_narrow(high).store_array(indices);
         }
-        plain_entries(rest, scale, offset, table, words, last);
+        plain(rest, scale, offset, table, words, last);
+    } plain {
+        for ((value, word), index) in values.iter().zip(random).zip(indices) {
+            let t = value * scale + offset;
+            let t = if t > 0.0 { t } else { 0.0 };
+            let t = if t < table.last { t } else { table.last };
+            let cell = (t as i32 as usize).min(MOST);
+            let limit = (word >> 8) as i32 as f32 * FRACTION * f32::from(table.steps[cell]);
+            let up = limit < t - f32::from(table.entries[cell]);
+            *index = u16::from(table.indices[cell]) + u16::from(up);
+        }
     }
 }
 
@@ -121,25 +131,6 @@ fn found<S: Simd>(simd: S, table: &[u8; 2 * MOST], cells: i32x16<S>) -> i32x16<S
     half.swizzle_dyn(low).combine(half.swizzle_dyn(high)).bitcast()
 }
 
-fn plain_entries(
-    values: &[f32],
-    scale: f32,
-    offset: f32,
-    table: &Table,
-    random: &[u32],
-    indices: &mut [u16],
-) {
-    for ((value, word), index) in values.iter().zip(random).zip(indices) {
-        let t = value * scale + offset;
-        let t = if t > 0.0 { t } else { 0.0 };
-        let t = if t < table.last { t } else { table.last };
-        let cell = (t as i32 as usize).min(MOST);
-        let limit = (word >> 8) as i32 as f32 * FRACTION * f32::from(table.steps[cell]);
-        let up = limit < t - f32::from(table.entries[cell]);
-        *index = u16::from(table.indices[cell]) + u16::from(up);
-    }
-}
-
 /// Writes for each index one of sixteen numbers, selected by its four lower bits. Processes the
 /// shorter length.
 pub fn looked_up(indices: &[u16], numbers: &[f32; 16], out: &mut [f32]) {
@@ -156,6 +147,7 @@ fn plain_looked_up(indices: &[u16], numbers: &[f32; 16], out: &mut [f32]) {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
 fearless_simd::kernel!(
     // AVX2: 3.4 times as fast as the plain loop; AVX-512: 1.6 times.
     fn permuted(avx2: Avx2, indices: &[u16], numbers: &[f32; 16], out: &mut [f32]) {

@@ -134,7 +134,7 @@ kernel! {
     ///
     /// # Panics
     /// If `packed` does not have a byte for every four words, rounded up.
-    pub fn pack_tagged / plain_pack(simd, packed: &[u8], words: &[u32], out: &mut Vec<u8>) {
+    pub fn pack_tagged(simd, packed: &[u8], words: &[u32], out: &mut Vec<u8>) {
         assert_eq!(packed.len(), words.len().div_ceil(TAGS));
         let (fours, rest) = words.as_chunks::<TAGS>();
         out.reserve(4 * words.len());
@@ -146,7 +146,14 @@ kernel! {
         }
         // SAFETY: each group wrote at least the bytes that it counts, behind those of the last.
         unsafe { out.set_len(out.len() + len) };
-        plain_pack(&packed[fours.len()..], rest, out);
+        plain(&packed[fours.len()..], rest, out);
+    } plain {
+        for (&tags, words) in packed.iter().zip(words.chunks(TAGS)) {
+            for (at, word) in words.iter().enumerate() {
+                let size = SIZES[usize::from(tags >> (2 * at) & 3)];
+                out.extend_from_slice(&word.to_le_bytes()[..usize::from(size)]);
+            }
+        }
     }
 }
 
@@ -179,22 +186,13 @@ fn pack_four<S: Simd>(
     }
 }
 
-fn plain_pack(packed: &[u8], words: &[u32], out: &mut Vec<u8>) {
-    for (&tags, words) in packed.iter().zip(words.chunks(TAGS)) {
-        for (at, word) in words.iter().enumerate() {
-            let size = SIZES[usize::from(tags >> (2 * at) & 3)];
-            out.extend_from_slice(&word.to_le_bytes()[..usize::from(size)]);
-        }
-    }
-}
-
 kernel! {
     /// Reads words whose sizes are given by packed tags, and returns the number of their bytes.
     ///
     /// # Panics
     /// If `packed` does not have a byte for every four words, rounded up, or if there are fewer
     /// bytes than [`tagged_len`] says.
-    pub fn unpack_tagged / plain_unpack(
+    pub fn unpack_tagged(
         simd,
         packed: &[u8],
         bytes: &[u8],
@@ -202,7 +200,7 @@ kernel! {
     ) -> usize {
         assert_eq!(packed.len(), words.len().div_ceil(TAGS));
         if !permutes::<S>() {
-            return plain_unpack(packed, bytes, words);
+            return plain(packed, bytes, words);
         }
         let (mut groups, mut used) = (0, 0);
         for (&tags, four) in packed.iter().zip(words.as_chunks_mut::<TAGS>().0) {
@@ -213,7 +211,26 @@ kernel! {
             used += usize::from(*size);
             groups += 1;
         }
-        used + plain_unpack(&packed[groups..], &bytes[used..], &mut words[groups * TAGS..])
+        used + plain(&packed[groups..], &bytes[used..], &mut words[groups * TAGS..])
+    } plain {
+        const MASKS: [u32; 4] = [0, 0xff, 0xffff, u32::MAX];
+        let (mut rest, mut end) = (bytes, [0; 4 * TAGS]);
+        for (&tags, words) in packed.iter().zip(words.chunks_mut(TAGS)) {
+            let Group { starts, size } = &GROUPS[usize::from(tags)];
+            let after =
+                rest.get(usize::from(*size)..).expect("there are the bytes that the tags require");
+            let group: &[u8; 4 * TAGS] = rest.first_chunk().unwrap_or_else(|| {
+                end[..rest.len()].copy_from_slice(rest);
+                &end
+            });
+            for (at, word) in words.iter_mut().enumerate() {
+                let own = group[usize::from(starts[at])..].first_chunk();
+                let own = u32::from_le_bytes(*own.expect("the last begins four bytes before the end"));
+                *word = own & MASKS[usize::from(tags >> (2 * at) & 3)];
+            }
+            rest = after;
+        }
+        bytes.len() - rest.len()
     }
 }
 
@@ -236,27 +253,6 @@ fearless_simd::kernel!(
         _mm_shuffle_epi8(bytes, places).simd_into(avx2)
     }
 );
-
-fn plain_unpack(packed: &[u8], bytes: &[u8], words: &mut [u32]) -> usize {
-    const MASKS: [u32; 4] = [0, 0xff, 0xffff, u32::MAX];
-    let (mut rest, mut end) = (bytes, [0; 4 * TAGS]);
-    for (&tags, words) in packed.iter().zip(words.chunks_mut(TAGS)) {
-        let Group { starts, size } = &GROUPS[usize::from(tags)];
-        let after =
-            rest.get(usize::from(*size)..).expect("there are the bytes that the tags require");
-        let group: &[u8; 4 * TAGS] = rest.first_chunk().unwrap_or_else(|| {
-            end[..rest.len()].copy_from_slice(rest);
-            &end
-        });
-        for (at, word) in words.iter_mut().enumerate() {
-            let own = group[usize::from(starts[at])..].first_chunk();
-            let own = u32::from_le_bytes(*own.expect("the last begins four bytes before the end"));
-            *word = own & MASKS[usize::from(tags >> (2 * at) & 3)];
-        }
-        rest = after;
-    }
-    bytes.len() - rest.len()
-}
 
 cases![
     ("pack_tags", |input, output| {

@@ -19,7 +19,7 @@ kernel! {
     ///
     /// # Panics
     /// If the lengths differ.
-    pub fn ternary_residual / plain_residual(
+    pub fn ternary_residual(
         simd,
         values: &mut [f32],
         scale: f32,
@@ -52,20 +52,18 @@ kernel! {
                 (above, below)
             });
         }
-        plain_residual(rest, scale, last);
-    }
-}
-
-fn plain_residual(values: &mut [f32], scale: f32, digits: &mut [u8]) {
-    let half = scale * 0.5;
-    for (x, digit) in values.iter_mut().zip(digits) {
-        let (above, below) = (*x > half, *x < -half);
-        if above {
-            *x -= scale;
-        } else if below {
-            *x += scale;
+        plain(rest, scale, last);
+    } plain {
+        let half = scale * 0.5;
+        for (x, digit) in values.iter_mut().zip(digits) {
+            let (above, below) = (*x > half, *x < -half);
+            if above {
+                *x -= scale;
+            } else if below {
+                *x += scale;
+            }
+            append(digit, above, below);
         }
-        append(digit, above, below);
     }
 }
 
@@ -75,7 +73,7 @@ kernel! {
     /// compared with the upper 24 bits of `random[i]` as a fraction, times the scale; this product
     /// is rounded to a multiple of 2⁻¹⁴⁹ below 2⁻¹²⁶. The scale is not negative. Processes the
     /// shortest length.
-    pub fn stochastic_ternary / plain_stochastic(
+    pub fn stochastic_ternary(
         simd,
         values: &[f32],
         scale: f32,
@@ -95,14 +93,12 @@ kernel! {
                 (x.simd_gt(threshold), x.simd_lt(-threshold))
             });
         }
-        plain_stochastic(rest, scale, words, last);
-    }
-}
-
-fn plain_stochastic(values: &[f32], scale: f32, random: &[u32], digits: &mut [u8]) {
-    for ((x, word), digit) in values.iter().zip(random).zip(digits) {
-        let threshold = (word >> 8) as i32 as f32 * FRACTION * scale;
-        append(digit, *x > threshold, *x < -threshold);
+        plain(rest, scale, words, last);
+    } plain {
+        for ((x, word), digit) in values.iter().zip(random).zip(digits) {
+            let threshold = (word >> 8) as i32 as f32 * FRACTION * scale;
+            append(digit, *x > threshold, *x < -threshold);
+        }
     }
 }
 
@@ -175,7 +171,7 @@ fn reciprocal(power: u16) -> u16 {
 
 kernel! {
     /// The loop of [`ternary_add`].
-    fn add_digit / plain_add_digit(
+    fn add_digit(
         simd,
         digits: &[u8],
         reciprocal: u16,
@@ -205,15 +201,13 @@ kernel! {
                 }
             }
         }
-        plain_add_digit(last, reciprocal, scale, rest);
-    }
-}
-
-fn plain_add_digit(digits: &[u8], reciprocal: u16, scale: f32, out: &mut [f32]) {
-    for (&digit, out) in digits.iter().zip(out) {
-        let fraction = u16::from(digit).wrapping_mul(reciprocal);
-        let trit = ((u32::from(fraction) * 3) >> 16) as i16 - 1;
-        *out += scale * f32::from(trit);
+        plain(last, reciprocal, scale, rest);
+    } plain {
+        for (&digit, out) in digits.iter().zip(out) {
+            let fraction = u16::from(digit).wrapping_mul(reciprocal);
+            let trit = ((u32::from(fraction) * 3) >> 16) as i16 - 1;
+            *out += scale * f32::from(trit);
+        }
     }
 }
 

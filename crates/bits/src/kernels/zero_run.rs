@@ -41,7 +41,7 @@ fn bits<S: Simd>(simd: S, word: &[u8; 64], is: impl Fn(S::u8s) -> S::mask8s) -> 
 kernel! {
     /// Appends the code of `bytes`, except for a run at their end. A run of `pending` zeros, up to
     /// [`LONGEST`], precedes them; afterwards `pending` is the unwritten run at their end.
-    pub(crate) fn encode_runs / plain_encode(
+    pub(crate) fn encode_runs(
         simd,
         bytes: &[u8],
         pending: &mut usize,
@@ -58,20 +58,18 @@ kernel! {
                 }
             }
         }
-        plain_encode(rest, pending, out);
-    }
-}
-
-fn plain_encode(bytes: &[u8], pending: &mut usize, out: &mut Vec<u8>) {
-    for &byte in bytes {
-        if *pending > 0 && (byte != ZEROS || *pending == LONGEST) {
-            out.push(code(*pending));
-            *pending = 0;
-        }
-        if byte == ZEROS {
-            *pending += 1;
-        } else {
-            out.push(byte);
+        plain(rest, pending, out);
+    } plain {
+        for &byte in bytes {
+            if *pending > 0 && (byte != ZEROS || *pending == LONGEST) {
+                out.push(code(*pending));
+                *pending = 0;
+            }
+            if byte == ZEROS {
+                *pending += 1;
+            } else {
+                out.push(byte);
+            }
         }
     }
 }
@@ -157,8 +155,7 @@ cases![
         };
         let words = bytes.as_chunks().0;
         words.iter().for_each(|word| assert_eq!(above(word, 100), naive(word)));
-        let bits = words.iter().map(|word| above(word, 100));
-        output.bits(bits.flat_map(|bits| [bits as u32, (bits >> 32) as u32]));
+        words.iter().for_each(|word| output.words(&[above(word, 100)]));
     }),
     ("expanded_len", |input, output| output.wide(decoded_len(&input.bytes()) as f64)),
 ];

@@ -86,9 +86,9 @@ impl PlaneCoder {
             Form::Huffman => {
                 self.huffman.write(out);
                 if plane.len() < STREAMED {
-                    self.huffman.encode_bytes(plane, out);
+                    self.huffman.encode(plane, out);
                 } else {
-                    self.huffman.encode_byte_streams(plane, out);
+                    self.huffman.encode_streams(plane, out);
                 }
             }
             Form::Tans => {
@@ -145,9 +145,9 @@ impl PlaneCoder {
                 let read = self.huffman.read(bytes, BYTES, STREAMS_BITS)?;
                 *bytes = &bytes[read..];
                 let used = if plane.len() < STREAMED {
-                    self.huffman.decode_bytes(bytes, plane)?
+                    self.huffman.decode(bytes, plane)?
                 } else {
-                    self.huffman.decode_byte_streams(bytes, plane)?
+                    self.huffman.decode_streams(bytes, plane)?
                 };
                 *bytes = &bytes[used..];
             }

@@ -2,6 +2,7 @@
 //! tables, and of damage.
 
 use super::*;
+use crate::samples::{counts_of, entropy, symbols};
 use alloc::vec;
 use proptest::prelude::*;
 
@@ -78,24 +79,6 @@ fn by_definition(shares: &[u16], symbols: &[u16]) -> Vec<u8> {
     if symbols.is_empty() { Vec::new() } else { [lengths, streams.concat()].concat() }
 }
 
-/// Symbols below `alphabet`; the larger the skew, the fewer of them are frequent.
-fn symbols(len: usize, alphabet: usize, skew: u32) -> Vec<u16> {
-    let mut state = 7u64;
-    let symbol = |_| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let uniform = (state >> 40) as f64 / (1u64 << 24) as f64;
-        let power = (0..skew).fold(uniform, |power, _| power * uniform);
-        (power * alphabet as f64) as u16
-    };
-    (0..len).map(symbol).collect()
-}
-
-fn counts_of(symbols: &[u16], alphabet: usize) -> Vec<u32> {
-    let mut counts = vec![0; alphabet];
-    symbols.iter().for_each(|&symbol| counts[usize::from(symbol)] += 1);
-    counts
-}
-
 fn round_trip(symbols: &[u16], counts: &[u32]) -> usize {
     let mut code = received(counts);
     let bytes = encoded(&mut code, symbols);
@@ -154,15 +137,6 @@ fn every_length_around_the_edges_returns() {
 fn every_length_around_the_edges_returns_without_bmi2() {
     use crate::kernels::testing::{InstructionSet, limited};
     limited(InstructionSet::Baseline, every_length_around_the_edges_returns);
-}
-
-/// The entropy of order 0, in bytes.
-fn entropy(counts: &[u32]) -> f64 {
-    let total: f64 = counts.iter().map(|&count| f64::from(count)).sum();
-    let bits = |&count: &u32| {
-        if count > 0 { f64::from(count) * (total / f64::from(count)).log2() } else { 0.0 }
-    };
-    counts.iter().map(bits).sum::<f64>() / 8.0
 }
 
 #[test]

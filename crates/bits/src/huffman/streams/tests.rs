@@ -2,14 +2,15 @@
 //! streams.
 
 use super::*;
+use crate::samples::{counts_of, entropy, symbols};
+use alloc::collections::BTreeMap;
 use alloc::vec;
 use proptest::prelude::*;
 
 /// A fitted code for symbols, as a receiver has it.
 fn received(symbols: &[u16], alphabet: usize) -> Code {
-    let (mut counts, mut code, mut bytes) = (vec![0; alphabet], Code::default(), Vec::new());
-    symbols.iter().for_each(|&symbol| counts[usize::from(symbol)] += 1);
-    code.fit(&counts, STREAMS_BITS);
+    let (mut code, mut bytes) = (Code::default(), Vec::new());
+    code.fit(&counts_of(symbols, alphabet), STREAMS_BITS);
     code.write(&mut bytes);
     assert_eq!(code.read(&bytes, alphabet, STREAMS_BITS), Ok(bytes.len()));
     code
@@ -28,25 +29,24 @@ fn decoded(code: &mut Code, bytes: &[u8], count: usize) -> Result<(Vec<u16>, usi
     Ok((out, used))
 }
 
-/// Decodes a stream by comparing every prefix with all canonical codes, and returns the symbols and
-/// the bits read.
+/// Decodes a stream by looking every prefix up among the canonical codes, and returns the symbols
+/// and the bits read.
 fn bit_by_bit(lengths: &[u8], bytes: &[u8], count: usize) -> (Vec<u16>, usize) {
     let mut order: Vec<usize> = (0..lengths.len()).filter(|&at| lengths[at] > 0).collect();
     order.sort_by_key(|&at| (lengths[at], at));
-    let (mut codes, mut next, mut before) = (vec![0u32; lengths.len()], 0, 0);
+    let (mut codes, mut next, mut before) = (BTreeMap::new(), 0, 0);
     for &symbol in &order {
         next <<= lengths[symbol] - before;
-        codes[symbol] = next;
+        codes.insert((lengths[symbol], next), symbol);
         (next, before) = (next + 1, lengths[symbol]);
     }
     let (mut symbols, mut at) = (Vec::new(), 0);
     while symbols.len() < count {
-        let (mut code, mut length) = (0, 0);
+        let (mut code, mut length) = (0u32, 0u8);
         let symbol = loop {
             code = code << 1 | u32::from(bytes[at / 8] >> (at % 8) & 1);
             (at, length) = (at + 1, length + 1);
-            let is_it = |&&symbol: &&usize| lengths[symbol] == length && codes[symbol] == code;
-            if let Some(&symbol) = order.iter().find(is_it) {
+            if let Some(&symbol) = codes.get(&(length, code)) {
                 break symbol;
             }
         };
@@ -91,18 +91,6 @@ fn round_trip(symbols: &[u16], alphabet: usize) {
     }
 }
 
-/// Symbols below `alphabet`; the larger the skew, the fewer of them are frequent.
-fn symbols(len: usize, alphabet: usize, skew: u32) -> Vec<u16> {
-    let mut state = 7u64;
-    let symbol = |_| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let uniform = (state >> 40) as f64 / (1u64 << 24) as f64;
-        let power = (0..skew).fold(uniform, |power, _| power * uniform);
-        (power * alphabet as f64) as u16
-    };
-    (0..len).map(symbol).collect()
-}
-
 #[test]
 fn bytes_by_hand() {
     // Codes 0, 10, 110 and 111, their first bit lowest.
@@ -142,22 +130,13 @@ fn both_tables_are_used() {
     assert_eq!(received(&[0, 0, 0, 0, 1, 1, 2, 3], 4).symbols_per_lookup(), 2.0);
 }
 
-/// The entropy of order 0, in bytes.
-fn entropy(symbols: &[u16], alphabet: usize) -> f64 {
-    let mut counts = vec![0f64; alphabet];
-    symbols.iter().for_each(|&symbol| counts[usize::from(symbol)] += 1.0);
-    let total = symbols.len() as f64;
-    let bits = |&count: &f64| if count > 0.0 { -count * (count / total).log2() } else { 0.0 };
-    counts.iter().map(bits).sum::<f64>() / 8.0
-}
-
 #[test]
 fn smooth_distributions_take_one_percent_more_than_their_entropy() {
     for width in [5, 8, 16, 64] {
         // Sums of four uniform numbers, as levels of normal values are distributed.
         let draws = symbols(400_000, width, 0);
         let sums: Vec<u16> = draws.chunks(4).map(|four| four.iter().sum()).collect();
-        let (code, least) = (received(&sums, 4 * width), entropy(&sums, 4 * width));
+        let (code, least) = (received(&sums, 4 * width), entropy(&counts_of(&sums, 4 * width)));
         let bytes = encoded(&code, &sums).len() as f64;
         assert!(bytes >= least && bytes < 1.01 * least, "{width}: {bytes}, entropy {least}");
     }

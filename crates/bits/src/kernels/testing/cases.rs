@@ -11,59 +11,22 @@ pub(in crate::kernels) use super::{Input, Output};
 /// results to the output.
 pub type Case = (&'static str, fn(&Input, &mut Output));
 
+/// Defines a list of the cases of files.
+macro_rules! files {
+    ($($file:ident)*) => {
+        const FILES: &[&[Case]] = &[$(crate::kernels::$file::cases::CASES),*];
+    };
+}
+
+files! {
+    append axpy between bins block_scaled changed class_lists class_sizes classes codebook codes
+    compact convert copy digits draw gaps hadamard hash int8 levels lookups mean natural nibbles
+    ones order pairs philox planes prefetch product reduce rotation runs separate sign
+    single_bits spread state_hash states table tagged ternary thin truncate uniform width
+    zero_run zigzag
+}
+
 /// All kernels.
 pub fn kernels() -> impl Iterator<Item = Case> {
-    let files = [
-        crate::kernels::append::cases::CASES,
-        crate::kernels::axpy::cases::CASES,
-        crate::kernels::between::cases::CASES,
-        crate::kernels::bins::cases::CASES,
-        crate::kernels::block_scaled::cases::CASES,
-        crate::kernels::changed::cases::CASES,
-        crate::kernels::class_lists::cases::CASES,
-        crate::kernels::class_sizes::cases::CASES,
-        crate::kernels::classes::cases::CASES,
-        crate::kernels::codebook::cases::CASES,
-        crate::kernels::codes::cases::CASES,
-        crate::kernels::compact::cases::CASES,
-        crate::kernels::convert::cases::CASES,
-        crate::kernels::copy::cases::CASES,
-        crate::kernels::digits::cases::CASES,
-        crate::kernels::draw::cases::CASES,
-        crate::kernels::gaps::cases::CASES,
-        crate::kernels::hadamard::cases::CASES,
-        crate::kernels::hash::cases::CASES,
-        crate::kernels::int8::cases::CASES,
-        crate::kernels::levels::cases::CASES,
-        crate::kernels::lookups::cases::CASES,
-        crate::kernels::mean::cases::CASES,
-        crate::kernels::natural::cases::CASES,
-        crate::kernels::nibbles::cases::CASES,
-        crate::kernels::ones::cases::CASES,
-        crate::kernels::order::cases::CASES,
-        crate::kernels::pairs::cases::CASES,
-        crate::kernels::philox::cases::CASES,
-        crate::kernels::planes::cases::CASES,
-        crate::kernels::prefetch::cases::CASES,
-        crate::kernels::product::cases::CASES,
-        crate::kernels::reduce::cases::CASES,
-        crate::kernels::rotation::cases::CASES,
-        crate::kernels::runs::cases::CASES,
-        crate::kernels::separate::cases::CASES,
-        crate::kernels::sign::cases::CASES,
-        crate::kernels::single_bits::cases::CASES,
-        crate::kernels::spread::cases::CASES,
-        crate::kernels::state_hash::cases::CASES,
-        crate::kernels::states::cases::CASES,
-        crate::kernels::table::cases::CASES,
-        crate::kernels::tagged::cases::CASES,
-        crate::kernels::ternary::cases::CASES,
-        crate::kernels::thin::cases::CASES,
-        crate::kernels::truncate::cases::CASES,
-        crate::kernels::uniform::cases::CASES,
-        crate::kernels::width::cases::CASES,
-        crate::kernels::zero_run::cases::CASES,
-        crate::kernels::zigzag::cases::CASES,
-    ];
-    files.into_iter().flatten().copied()
+    FILES.iter().copied().flatten().copied()
 }

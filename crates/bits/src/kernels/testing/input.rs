@@ -33,6 +33,11 @@ impl Input {
         self.words[at % self.words.len()]
     }
 
+    /// Two words.
+    pub(in crate::kernels) fn wide(&self, at: usize) -> u64 {
+        u64::from(self.word(at + 1)) << 32 | u64::from(self.word(at))
+    }
+
     /// Elements of any type, by their index.
     pub(in crate::kernels) fn elements<T: Copy>(
         &self,
@@ -147,7 +152,7 @@ impl Output {
     /// A computed float in double precision, or a count.
     pub(in crate::kernels) fn wide(&mut self, value: f64) {
         let bits = if value.is_nan() { f64::NAN } else { value }.to_bits();
-        self.bits([bits as u32, (bits >> 32) as u32]);
+        self.words(&[bits]);
     }
 
     /// The first word that differs.

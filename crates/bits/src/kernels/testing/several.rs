@@ -4,7 +4,8 @@ use alloc::vec::Vec;
 use core::array;
 
 use super::{Input, Output, Shifted};
-use crate::kernels::{Bins, Entry, LookUp, RUN, Room, Transition, decode_states, encode_states};
+use crate::kernels::{Bins, Entry, LookUp, RUN, Room, ShortCodes, Transition};
+use crate::kernels::{decode_states, encode_states};
 use crate::quarters::quarters_mut;
 pub(in crate::kernels) use crate::zero_run::decoded_len;
 use crate::zero_run::{Encoder, ZEROS};
@@ -100,6 +101,18 @@ pub(in crate::kernels) fn thin(input: &Input) -> ([usize; 3], [Shifted<f32>; 2])
     let c = input.elements(rows * columns, float);
     let factor = input.elements(rows.max(columns) * rank, |at| float(at + 7));
     ([rows, columns, rank], [c, factor])
+}
+
+/// Codes of up to 12 bits for the symbols of an alphabet, which begins with 100: within 64 symbols,
+/// or not. Symbols from 256 on have none.
+pub(in crate::kernels) fn short_codes(input: &Input, alphabet: u16) -> ShortCodes {
+    let mut codes = ShortCodes::default();
+    codes.set(&array::from_fn::<_, 256, _>(|symbol| {
+        let length = 1 + u64::from(input.word(symbol)) % 12;
+        let code = u64::from(input.word(symbol + 1)) << (64 - length) | length;
+        if (100..100 + usize::from(alphabet)).contains(&symbol) { code } else { 0 }
+    }));
+    codes
 }
 
 /// Encodes four tANS streams, the last one the shortest, with any table.

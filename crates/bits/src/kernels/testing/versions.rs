@@ -49,17 +49,13 @@ pub(in crate::kernels) fn changes(input: &Input, octaves: &Octaves) -> Changes {
     let (start, end) = ranks.split_at_mut(first.len());
     class_ranks(octaves, &base[..half * width], 0, first, &mut sizes, start);
     class_ranks(octaves, &base[half * width..], half as u32, second, &mut sizes, end);
-    let classes = octaves.classes();
-    let class = |position: u32| {
-        let element =
-            base[at(position as usize)].iter().rfold(0, |all, &byte| all << 8 | u64::from(byte));
-        classes[usize::from(octaves.of(element))]
-    };
+    let classes: Vec<usize> = octaves.each_class(&base).collect();
+    let class = |place: usize| classes[positions[place] as usize];
     let mut order: Vec<usize> = (0..positions.len()).collect();
-    order.sort_by_key(|&place| class(positions[place]));
+    order.sort_by_key(|&place| class(place));
     let sorted = order.iter().map(|&place| ranks[place]).collect();
     let ends = core::array::from_fn(|end| {
-        positions.iter().filter(|&&position| usize::from(class(position)) <= end).count() as u32
+        order.iter().filter(|&&place| class(place) <= end).count() as u32
     });
     Changes { base, positions, ranks, sorted, ends, sizes }
 }
