@@ -84,6 +84,12 @@ pub fn advise<'a>(
 }
 
 impl Advice {
+    /// The crossover with its range.
+    pub fn crossovers(&self) -> Crossover {
+        let [least, most] = self.crossover_range;
+        Crossover { least, likely: self.crossover, most }
+    }
+
     /// Compares predictions on each link; without advice for each tensor.
     pub(crate) fn of(
         recording: &Recording<'_>,

@@ -2,19 +2,21 @@
 
 /// A bandwidth in bits per second that no link has. A candidate that is faster at this bandwidth is
 /// faster on any link.
-pub(crate) const ANY_LINK: f64 = 1e13;
+pub const ANY_LINK: f64 = 1e13;
 
 /// The least bandwidth that is tried.
 const SLOWEST: f64 = 1e3;
 
-/// The bandwidth in bits per second below which a candidate pays: `likely` with the measured times;
-/// `least` and `most` if the measured times are off by their uncertainty, against or for the
-/// candidate. `None` if it pays at no bandwidth.
+/// The bandwidth in bits per second below which a candidate pays. It is a range if measured times
+/// are uncertain. `None` if the candidate pays at no bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Crossover {
-    pub(crate) least: Option<f64>,
-    pub(crate) likely: Option<f64>,
-    pub(crate) most: Option<f64>,
+pub struct Crossover {
+    /// If the measured times are off against the candidate.
+    pub least: Option<f64>,
+    /// With the measured times.
+    pub likely: Option<f64>,
+    /// If the measured times are off for the candidate.
+    pub most: Option<f64>,
 }
 
 impl Crossover {

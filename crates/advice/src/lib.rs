@@ -25,7 +25,7 @@
 //! | layer | modules |
 //! |---|---|
 //! | 6 | `topology` |
-//! | 5 | `advice`, `text` |
+//! | 5 | `advice` |
 //! | 4 | `situation` |
 //! | 3 | `measured_step` |
 //! | 2 | `timeline`, `trials` |
@@ -41,7 +41,6 @@ mod prediction;
 mod recording;
 mod situation;
 mod sums;
-mod text;
 mod timeline;
 pub mod topology;
 mod trial;
@@ -50,6 +49,7 @@ mod trials;
 pub use advice::{Advice, advise};
 pub use bucket_cost::BucketCost;
 pub use candidate::{Candidate, OptimizerFamily};
+pub use crossover::{ANY_LINK, Crossover};
 pub use measured_step::MeasuredStep;
 pub use prediction::{OnLink, Prediction, TensorAdvice};
 pub use recording::{Bucket, Recording};

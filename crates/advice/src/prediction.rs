@@ -64,7 +64,8 @@ pub struct TensorAdvice {
 }
 
 impl Prediction {
-    pub(crate) fn crossovers(&self) -> Crossover {
+    /// The crossover with its range.
+    pub fn crossovers(&self) -> Crossover {
         let [least, most] = self.crossover_range;
         Crossover { least, likely: self.crossover, most }
     }

@@ -4,6 +4,7 @@ use std::io::stdout;
 
 use clap::Args;
 use gradwire_testbed::table::Table;
+use gradwire_testbed::wrap::wrapped;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -14,6 +15,9 @@ pub(crate) const FORM: &str = "form";
 
 /// The width of tables if standard output is no terminal.
 const WIDTH: usize = 80;
+
+/// The most characters of a line of text, as in the help.
+const MOST: usize = 100;
 
 /// How tables are printed.
 #[derive(Debug, Default, Clone, Copy, Args)]
@@ -56,13 +60,15 @@ impl Form {
         output::line(String::from_utf8_lossy(&bytes).trim_end())
     }
 
-    /// Prints text between tables.
+    /// Prints text between tables, wrapped unless it is Markdown.
     pub(crate) fn text(self, text: impl AsRef<str>) -> Result<(), Failure> {
-        match self.csv {
-            false => output::line(text),
-            true if text.as_ref().is_empty() => Ok(()),
-            true => {
-                output::note(text.as_ref().trim_start());
+        let text = text.as_ref();
+        match self {
+            Self { markdown: true, .. } => output::line(text),
+            Self { csv: false, .. } => output::line(wrapped(text, width().min(MOST))),
+            _ if text.is_empty() => Ok(()),
+            _ => {
+                output::note(text.trim_start());
                 Ok(())
             }
         }

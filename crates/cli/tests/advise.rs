@@ -35,6 +35,24 @@ fn a_slow_link_calls_for_compression_and_a_fast_one_for_none() {
     assert!((1.38..1.40).contains(&seconds), "{seconds}");
     assert_eq!((&advice["ranks"], &advice["elements"]), (&2.into(), &40_000.into()));
     assert_eq!(advice["recommended"][1], Value::Null);
+    // A line for each candidate and link: in no form but as text is anything wrapped.
+    let csv = bench.ok(&format!("{line} --csv"));
+    let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    let head = |name: &str| lines[0].iter().position(|one| *one == name).unwrap();
+    let (candidate, mbit, best) = (head("candidate"), head("mbit"), head("recommended"));
+    let cells = |at: usize| [lines[at][candidate], lines[at][mbit], lines[at][best]];
+    let plain = advice["recommended"][0].is_null().to_string();
+    assert_eq!(cells(1), ["no compression", "1.0", &plain]);
+    assert_eq!((cells(2)[2], cells(3)[0], lines.len()), ("true", "int8", 5));
+    let markdown = bench.ok(&format!("{line} --markdown"));
+    assert!(markdown.contains("\n| compressor | exchange | sent per step |"), "{markdown}");
+    let output = bench.command(line).env_remove("COLUMNS").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let piped = |line: &str| bench.piped(line, &bench.read("0/g.npy"));
+    let line = line.replace("0/g.npy 1/g.npy", "-");
+    assert!(piped(&format!("{line} --format npy")).status.success());
+    assert!(String::from_utf8_lossy(&piped(&line).stderr).contains("give --format npy"));
 }
 
 #[test]
@@ -63,7 +81,7 @@ fn machines_of_several_ranks_get_a_plan_and_its_call() {
     let bench = bench();
     let nodes = "--nodes 16 --ranks-per-node 8 --step-ms 160";
     let text = bench.ok(&format!(
-        "advise {nodes} --parameters 1.3e9 --between 10gbit/20us --between 100000gbit --compressor int8 --compressor bf16"
+        "advise {nodes} --markdown --parameters 1.3e9 --between 10gbit/20us --between 100000gbit --compressor int8 --compressor bf16"
     ));
     assert!(
         text.contains("16 nodes of 8 ranks (H200), 1600 Gbit/s inside; 1300.000 million"),

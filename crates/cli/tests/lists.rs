@@ -79,6 +79,8 @@ fn data_is_listed_and_checked() {
         listed.contains("digits") && listed.contains("mnist") && listed.contains("GRADWIRE_DATA")
     );
     assert!(listed.contains(" movielens-100k         u.data\n"), "{listed}");
+    assert!(bench.ok("data list --markdown").starts_with("| name |"));
+    assert!(bench.refused("data --markdown list").contains("cannot be used with"));
     // These images are in MNIST's files, but they are not MNIST.
     let printed = bench.ok("data check images");
     assert!(printed.contains("96 training and 32 test images"), "{printed}");
@@ -123,6 +125,12 @@ fn bench_measures_tensors_of_the_user() {
     let output = bench.command(line).env_remove("COLUMNS").output().unwrap();
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    let line = "bench --quick --input - --compressor none";
+    let piped = |line: &str| bench.piped(line, &bench.read("g.npy"));
+    let rows: Value =
+        serde_json::from_slice(&piped(&format!("{line} --format npy --json")).stdout).unwrap();
+    assert_eq!(rows[0]["elements"], 2000);
+    assert!(String::from_utf8_lossy(&piped(line).stderr).contains("give --format npy"));
     bench.npy("ids.npy", "<i8", 1, &[0; 8]);
     assert!(bench.refused("bench --input ids.npy").contains("type i64"));
 }

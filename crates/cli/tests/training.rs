@@ -59,7 +59,7 @@ fn by_default_compressors_have_exchanges_of_their_own_and_none_has_no_rules() {
     assert!(bench.read_text("out/experiment.toml").contains("exchange = \"auto\""));
     // With a server the baseline is its server.
     let printed = bench.ok(&format!("{line} --exchange server"));
-    assert!(printed.contains("uncompressed parameter server, whose link carries"), "{printed}");
+    assert!(printed.contains("speed of an uncompressed parameter server"), "{printed}");
     let refused = bench.refused("reproduce all-methods --exchange auto");
     assert!(refused.contains("all-methods"), "{refused}");
 }

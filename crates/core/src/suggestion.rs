@@ -6,8 +6,12 @@
 pub fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     /// The least similarity, from 0 to 1, of names to suggest.
     const NEAR: f64 = 0.8;
-    let similarity =
-        |other: &str| strsim::jaro_winkler(&name.to_lowercase(), &other.to_lowercase());
+    let similarity = |other: &str| {
+        let (name, other) = (name.to_lowercase(), other.to_lowercase());
+        // In a short name two swapped letters leave little that is similar.
+        let near = name.len() > 2 && strsim::osa_distance(&name, &other) == 1;
+        strsim::jaro_winkler(&name, &other).max(if near { NEAR } else { 0.0 })
+    };
     let scored = known.into_iter().map(|other| (similarity(other), other));
     let mut near: Vec<(f64, &str)> = scored.filter(|(score, _)| *score >= NEAR).collect();
     near.sort_by(|(one, _), (other, _)| other.total_cmp(one));
@@ -30,6 +34,7 @@ mod tests {
     fn near_names_are_suggested_and_others_are_not() {
         let known = ["3lc", "topk", "topk-threshold", "randomk", "qsgd"];
         assert_eq!(suggestion("3LC", known), " (did you mean '3lc'?)");
+        assert_eq!(suggestion("3cl", known), " (did you mean '3lc'?)");
         assert_eq!(suggestion("topq", known), " (did you mean 'topk'?)");
         assert_eq!(suggestion("radnomk", known), " (did you mean 'randomk'?)");
         assert_eq!(suggestion("zstd", known), "");

@@ -8,11 +8,15 @@ use gradwire_advice::{
     advise,
 };
 use gradwire_exchange::{Exchange, ExchangeError, Link, ParseExchangeError, Rule, RuleError};
+use gradwire_testbed::advice::shown;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::buffer::Buffer;
 use crate::errors::Failure;
+
+/// The characters of a line of text.
+const WIDTH: usize = 80;
 
 /// A candidate from Python: spec, exchange or `auto`, rules.
 type Asked = (String, String, Vec<String>);
@@ -100,7 +104,7 @@ pub(crate) fn advice(
     let advice = advice.map_err(Failure::from)?;
     let json =
         serde_json::to_string(&advice).map_err(|error| Failure::config(error.to_string()))?;
-    Ok((json, advice.to_string()))
+    Ok((json, shown(&advice).text(WIDTH)))
 }
 
 /// Calls a Python function with the progress. Raises its error, or that of a signal such as Ctrl-C.

@@ -26,9 +26,11 @@ def test_the_module_and_the_command_are_the_same_program():
 
 
 def test_the_environment_has_the_versions_of_packages():
-    shown = subprocess.run([*MODULE, "env"], capture_output=True, text=True, check=True).stdout
-    assert "GRADWIRE" in shown or "variables" in shown
-    assert f"torch {metadata.version('torch')}" in shown and f"Python {sys.version.split()[0]}" in shown
+    for form in ([], ["--json"], ["--csv"]):
+        shown = subprocess.run([*MODULE, "env", *form], capture_output=True, text=True, check=True).stdout
+        words = " ".join(shown.split())
+        assert "variables" in words, words
+        assert f"torch {metadata.version('torch')}" in words and f"Python {sys.version.split()[0]}" in words
 
 
 def test_wrong_usage_is_an_error_on_standard_error():

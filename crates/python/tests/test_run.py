@@ -24,6 +24,7 @@ import models
 
 [variant] = sys.argv[1:]
 rank = torch.distributed.get_rank()
+saved = f"{__file__}{rank}.pt"
 torch.manual_seed(0)
 model = DDP(models.Net())
 if variant == "hook":
@@ -45,13 +46,17 @@ if variant == "scaler":
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
+elif variant == "continues":
+    model.load_state_dict(torch.load(saved))
+    models.train(model, optimizer, rank, range(1, 3))
 elif variant != "no model":
-    models.train(model, optimizer, rank, range(3))
+    models.train(model, optimizer, rank, range(1 if variant == "stops" else 3))
+    torch.save(model.state_dict(), saved)
 result = models.flat(model)
 """
 
 
-def started(script, compressor, variant):
+def started(script, compressor, variant, *options):
     """The parameters after a script on this rank, and what gradwire wrote to standard error."""
     run_path, results = run.runpy.run_path, []
 
@@ -63,7 +68,7 @@ def started(script, compressor, variant):
     run.runpy.run_path = run_and_keep
     try:
         with contextlib.redirect_stderr(io.StringIO()) as errors, contextlib.suppress(SystemExit):
-            run.main(["--compressor", compressor, script, variant])
+            run.main(["--compressor", compressor, *options, script, variant])
     finally:
         run.runpy.run_path = run_path
     return results[0], errors.getvalue()
@@ -75,6 +80,9 @@ def all_variants(rank, size, script):
     train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(3))
     untouched = nn.parallel.DistributedDataParallel.__init__
     results = {variant: started(script, compressor, variant) for variant, compressor in VARIANTS.items()}
+    for variant in ("as it is", "stops", "continues"):
+        state = [] if variant == "as it is" else ["--state", f"{script}.state"]
+        results[f"topk, {variant}"] = started(script, "topk", variant, *state)
     assert nn.parallel.DistributedDataParallel.__init__ is untouched
     return flat(model), results
 
@@ -101,6 +109,11 @@ def test_scripts_train_compressed_as_they_are(tmp_path):
     assert "nothing was compressed" not in one["registered"][1]
     assert "the script registers its model with gradwire itself" in one["registered"][1]
     assert "no DistributedDataParallel of this process" in one["no model"][1]
+    assert "Net ran in eval mode only" in one["no model"][1] and "eval mode" not in one["hook"][1]
+    # A run that continues with the saved residuals is the run that was never stopped.
+    assert (one["topk, continues"][0] == one["topk, as it is"][0]).all()
+    assert "has no state yet" in one["topk, stops"][1] and "saved the state after step 1 in" in one["topk, stops"][1]
+    assert "continues at step 1 with the state in" in one["topk, continues"][1]
 
 
 def test_scripts_and_modules_start_as_python_starts_them(tmp_path, monkeypatch, capsys):

@@ -85,28 +85,28 @@ def runs(states):
     return {state["run"] for state in ([states] if isinstance(states, dict) else states)}
 
 
-def test_files_of_an_earlier_run_with_more_ranks_are_not_read(tmp_path):
+def test_files_of_an_earlier_run_with_more_ranks_are_notread(tmp_path):
     needs("transformers")
-    from gradwire.torch.transformers import _read, _remove_stale
+    from gradwire.torch._state_files import read, remove_stale
 
     save_files(tmp_path, 3, "first")
     save_files(tmp_path, 2, "second")
     # Rank 2 of three has a file of its own, of the first run.
     for rank in range(3):
-        assert runs(_read(tmp_path, rank, 3)) == {"second"}
-    _remove_stale(tmp_path, 2)
+        assert runs(read(tmp_path, rank, 3)) == {"second"}
+    remove_stale(tmp_path, 2)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["gradwire-rank0.pt", "gradwire-rank1.pt"]
-    assert isinstance(_read(tmp_path, 1, 2), dict)
+    assert isinstance(read(tmp_path, 1, 2), dict)
 
 
 def test_files_of_two_runs_are_refused(tmp_path):
     needs("transformers")
-    from gradwire.torch.transformers import _read
+    from gradwire.torch._state_files import read
 
     save_files(tmp_path, 3, "first")
     (tmp_path / "gradwire-rank0.pt").unlink()
     # As on a node whose disk does not have the file of rank 0.
-    assert runs(_read(tmp_path, 1, 3)) == {"first"}
+    assert runs(read(tmp_path, 1, 3)) == {"first"}
     torch.save(saved_by(2, "second"), tmp_path / "gradwire-rank0.pt")
     with pytest.raises(gradwire.StateError, match="states of runs with 2 and with 3 ranks"):
-        _read(tmp_path, 1, 2)
+        read(tmp_path, 1, 2)

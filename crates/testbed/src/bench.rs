@@ -18,18 +18,20 @@
 
 pub mod codes;
 pub mod deltas;
+mod entropy;
+mod input;
+mod operations;
 pub mod peers;
 pub mod threads;
 mod times;
 
-use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use gradwire::registry;
-use gradwire::{Coverage, Decoder, Encoder, Error, Floats, MemoryTraffic, Rng, Spec, Tensor};
-use gradwire_bits::kernels::abs_max_bits;
+use gradwire::{Error, MemoryTraffic, Spec, Tensor};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::operations::Bench;
 use self::times::{Bandwidth, Times};
 use crate::format::significant;
 use crate::table::Table;
@@ -37,20 +39,8 @@ use crate::table::Table;
 /// Default numbers of elements: a tensor that stays in cache, one that may, and one that does not.
 pub const ELEMENTS: [usize; 3] = [64 << 10, 1 << 20, 20 << 20];
 
-/// Gradients that are compressed in turn, so no message repeats the last.
-const GRADIENTS: usize = 2;
-
-/// Warm-up steps.
-const WARM: u64 = 8;
-
-/// The longer message of this warm-up step and the next is decoded and evaluated.
-const FIRST_SAMPLE: u64 = 7;
-
 /// The shortest time of a measurement; faster operations are repeated.
 const LEAST: Duration = Duration::from_millis(2);
-
-/// The weight of decoded messages, as in a mean over four workers.
-const WEIGHT: f32 = 0.25;
 
 /// How long to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,14 +150,11 @@ fn measure_benches(
     effort: Effort,
 ) -> Result<Measurement, Error> {
     benches.iter_mut().try_for_each(Bench::warm)?;
-    let elements: usize = benches.iter().map(|bench| bench.out.len()).sum();
-    let sample: usize = benches.iter().map(|bench| bench.sample.len()).sum();
+    let elements: usize = benches.iter().map(Bench::elements).sum();
+    let sample: usize = benches.iter().map(Bench::message_bytes).sum();
     let bits_per_element = 8.0 * sample as f64 / elements.max(1) as f64;
-    for bench in &mut benches {
-        bench.out.fill(0.0);
-        bench.decode()?;
-    }
-    let lines: f64 = benches.iter().map(|bench| touched(&bench.out) * bench.out.len() as f64).sum();
+    benches.iter_mut().try_for_each(Bench::decode_alone)?;
+    let lines: f64 = benches.iter().map(|bench| bench.touched() * bench.elements() as f64).sum();
     let traffic = MemoryTraffic::of(spec, bits_per_element, lines / elements.max(1) as f64);
     let entropy: f64 = benches.iter_mut().map(Bench::entropy).sum();
     let (mut compress, mut decompress) = (Times::default(), Times::default());
@@ -224,105 +211,6 @@ pub fn table(measurements: &[Measurement]) -> Table {
         .with_optional(&["read", "copy", "entropy", "bound", "of bound", "bits", "elements"])
 }
 
-/// The state of one measurement.
-pub(crate) struct Bench {
-    encoder: Encoder,
-    decoder: Decoder,
-    tensor: Tensor,
-    gradients: Vec<Vec<f32>>,
-    message: Vec<u8>,
-    step: u64,
-    /// The message that is decoded.
-    sample: Vec<u8>,
-    /// Its step.
-    sample_step: u64,
-    /// The content of the message.
-    sent: Coverage,
-    out: Vec<f32>,
-    /// Elements that share a scale; 0 for all.
-    bucket: usize,
-}
-
-impl Bench {
-    /// On a matrix of normal variates.
-    pub(crate) fn new(spec: &Spec, elements: usize) -> Self {
-        let gradients = (0..GRADIENTS).map(|stream| normal(elements, stream as u32)).collect();
-        Self::of(spec, Tensor::new("bench", &matrix(elements)), gradients)
-    }
-
-    /// On a tensor with these gradients, in turn; at least one.
-    fn of(spec: &Spec, tensor: Tensor, gradients: Vec<Vec<f32>>) -> Self {
-        Self {
-            bucket: spec.number("bucket").map_or(0, |bucket| bucket as usize),
-            sent: Coverage::All,
-            encoder: Encoder::new(spec, 0, 0),
-            decoder: Decoder::new(spec, 0),
-            out: vec![0.0; tensor.elements()],
-            tensor,
-            gradients,
-            message: Vec::new(),
-            step: 0,
-            sample: Vec::new(),
-            sample_step: FIRST_SAMPLE,
-        }
-    }
-
-    /// Takes the warm-up steps, and decodes, copies and reads as often.
-    pub(crate) fn warm(&mut self) -> Result<(), Error> {
-        while self.step < WARM {
-            let sent = self.encode()?;
-            if self.step >= FIRST_SAMPLE && self.message.len() > self.sample.len() {
-                self.sample.clone_from(&self.message);
-                (self.sample_step, self.sent) = (self.step, sent);
-            }
-        }
-        for _ in 0..WARM {
-            self.decode()?;
-            self.copy()?;
-            self.read()?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn encode(&mut self) -> Result<Coverage, Error> {
-        self.step += 1;
-        self.message.clear();
-        let gradient = &self.gradients[self.step as usize % self.gradients.len()];
-        let gradient = Floats::F32(black_box(gradient));
-        self.encoder.encode(&self.tensor, self.step, gradient, &mut self.message)
-    }
-
-    pub(crate) fn decode(&mut self) -> Result<(), Error> {
-        let message = black_box(self.sample.as_slice());
-        let step = self.sample_step;
-        self.decoder.decode_add(&self.tensor, step, 0, message, WEIGHT, &mut self.out)
-    }
-
-    /// The entropy of the sample in bits, which is decoded in `out`; see
-    /// [`Measurement::entropy_bits`].
-    fn entropy(&mut self) -> f64 {
-        if self.bucket > 0 && self.sent == Coverage::All {
-            self.out.chunks_mut(self.bucket).for_each(in_steps);
-        }
-        let (words, rest) = self.sample.as_chunks();
-        let words = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
-        let whole = entropy(words) + 8.0 * rest.len() as f64;
-        let elements = entropy(self.out.iter().map(|x| x.to_bits()).collect());
-        whole.min(elements)
-    }
-
-    fn read(&self) -> Result<(), Error> {
-        black_box(abs_max_bits(black_box(&self.gradients[0])));
-        Ok(())
-    }
-
-    fn copy(&mut self) -> Result<(), Error> {
-        self.out.copy_from_slice(black_box(&self.gradients[0]));
-        black_box(&mut self.out);
-        Ok(())
-    }
-}
-
 /// Seconds of one operation: repeated often enough for the clock, and averaged.
 fn seconds<E>(mut operation: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
     let start = Instant::now();
@@ -334,97 +222,10 @@ fn seconds<E>(mut operation: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
     Ok(start.elapsed().as_secs_f64() / f64::from(times))
 }
 
-/// The fraction of 64-byte cache lines that adding a message touches: lines with an element that is
-/// not 0.
-fn touched(decoded: &[f32]) -> f64 {
-    let lines = decoded.chunks(16).filter(|line| line.iter().any(|x| *x != 0.0)).count();
-    lines as f64 / decoded.len().div_ceil(16).max(1) as f64
-}
-
-/// Rows and columns of a matrix as near to square as its number of elements allows, for methods
-/// that treat matrices and vectors differently.
-fn matrix(elements: usize) -> [usize; 2] {
-    let rows = (1..=elements.isqrt()).rev().find(|&rows| elements.is_multiple_of(rows));
-    rows.map_or([1, elements], |rows| [rows, elements / rows])
-}
-
-/// Replaces values by their levels: multiples of the smallest absolute value that is not 0.
-fn in_steps(values: &mut [f32]) {
-    let step = values.iter().map(|x| x.abs()).filter(|x| *x > 0.0).fold(f32::INFINITY, f32::min);
-    values.iter_mut().for_each(|x| *x = (*x / step).round());
-}
-
-/// The empirical entropy of order 0 of words, in bits: the entropy of the symbols, and 32 bits for
-/// each symbol of the table. Words that occur once share one symbol, an escape, and take 32 bits
-/// more each.
-fn entropy(mut words: Vec<u32>) -> f64 {
-    words.sort_unstable();
-    let count = words.len() as f64;
-    let all = |part: f64| if part > 0.0 { -part * (part / count).log2() } else { 0.0 };
-    let (mut single, mut bits) = (0.0, 0.0);
-    for run in words.chunk_by(|a, b| a == b) {
-        match run.len() {
-            1 => single += 1.0,
-            several => bits += 32.0 + all(several as f64),
-        }
-    }
-    (bits + all(single) + 32.0 * single).min(32.0 * count)
-}
-
-/// Approximately normal variates, standard deviation 0.01: sums of four uniform bytes and a uniform
-/// fraction.
-fn normal(elements: usize, stream: u32) -> Vec<f32> {
-    let draw = |stream| {
-        let mut words = vec![0; elements];
-        Rng::new(0, 0, 0, 0, stream).fill(&mut words);
-        words
-    };
-    // Four bytes have the mean 510 and the variance 4 · (256² − 1) / 12; the fraction has the
-    // variance 1 / 12.
-    let scale = 0.01 / ((4.0 * 65535.0 + 1.0) / 12.0f32).sqrt();
-    let sum = |word: u32| word.to_le_bytes().iter().map(|&byte| f32::from(byte)).sum::<f32>();
-    let fraction = |word: u32| (word >> 8) as f32 / (1 << 24) as f32 - 0.5;
-    let words = draw(stream).into_iter().zip(draw(stream + GRADIENTS as u32));
-    words.map(|(whole, part)| (sum(whole) + fraction(part) - 510.0) * scale).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::input::normal;
     use super::*;
-
-    #[test]
-    fn the_input_looks_normal() {
-        let values = normal(100_000, 0);
-        let mean = values.iter().sum::<f32>() / 1e5;
-        let variance = values.iter().map(|x| x * x).sum::<f32>() / 1e5;
-        assert!(mean.abs() < 2e-4, "{mean}");
-        assert!((variance.sqrt() / 0.01 - 1.0).abs() < 0.02, "{variance}");
-    }
-
-    #[test]
-    fn lines_are_touched_by_elements_that_are_not_zero() {
-        let mut decoded = [0.0; 80];
-        assert_eq!((touched(&decoded), touched(&[])), (0.0, 0.0));
-        // The first and the last element of the second line, and one of the last.
-        (decoded[16], decoded[31], decoded[70]) = (1.0, -1.0, 1e-40);
-        assert_eq!(touched(&decoded), 0.4);
-    }
-
-    #[test]
-    fn entropies_by_hand() {
-        // A half, a quarter, and a quarter of single words: 1.5 bits a word, and four 32-bit words.
-        assert_eq!(entropy(vec![0, 0, 1, 0, 9, 1, 0, 2]), 8.0 * 1.5 + 4.0 * 32.0);
-        assert_eq!((entropy(vec![3; 5]), entropy(Vec::new())), (32.0, 0.0));
-        // Words that all occur once stay as they are.
-        assert_eq!(entropy((0..100).collect()), 3200.0);
-        let mut levels = [0.5, 0.0, -1.5, 0.25];
-        in_steps(&mut levels);
-        assert_eq!(levels, [2.0, 0.0, -6.0, 1.0]);
-        let mut zeros = [0.0; 2];
-        in_steps(&mut zeros);
-        assert_eq!(zeros, [0.0; 2]);
-        assert_eq!((matrix(1000), matrix(7), matrix(0)), ([25, 40], [1, 7], [1, 0]));
-    }
 
     #[test]
     fn tensors_of_ones_own_are_measured_together() {

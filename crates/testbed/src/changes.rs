@@ -7,8 +7,9 @@ use serde::Serialize;
 use crate::TestbedError;
 use crate::format::times;
 use crate::runner::differences;
+use crate::summary::tables::{difference, quality};
 use crate::summary::{Spread, by_compressor, paired};
-use crate::table::{Table, difference, quality};
+use crate::table::Table;
 use crate::verdict::tolerance;
 
 /// How many times the bytes count as more.
@@ -174,6 +175,7 @@ pub fn table(all: &[Changed]) -> Table {
         .column("bits", |one| if one.same_bits { "the same" } else { "others" })
         .column("verdict", |one| one.change.text())
         .table()
+        .with_optional(&["seeds", "bits"])
 }
 
 /// The compressors that regressed.

@@ -3,10 +3,12 @@
 //!
 //! An [`Experiment`](experiment::Experiment) is a list of runs; a [`runner`] executes them. Each
 //! result is one line of JSON, and all output is computed from these lines: a [`summary`] with its
-//! [tables](table), [`figures`], a [`report`]. [`reproduce`] has the studies of papers' tables and
-//! figures. [`mod@bench`] measures the speed of compressors alone.
+//! [tables](summary::tables), [`figures`], a [`report`]. [`reproduce`] has the studies of papers'
+//! tables and figures. [`mod@bench`] measures the speed of compressors alone. [`advice`] shows what
+//! `gradwire-advice` predicts.
 
 pub mod accounting;
+pub mod advice;
 pub mod bench;
 pub mod changes;
 pub mod check;
@@ -36,6 +38,7 @@ mod synthetic;
 pub mod table;
 pub mod unfinished;
 pub mod verdict;
+pub mod wrap;
 
 pub use error::TestbedError;
 pub use records::{DivergedRun, Records};

@@ -1,5 +1,7 @@
 //! Runs of several compressors and seeds, summarised in a row for each compressor.
 
+pub mod tables;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use gradwire_exchange::{Exchange, Link};

@@ -8,8 +8,8 @@ use gradwire_train::Metric;
 use serde::Serialize;
 
 use crate::format::{self, points, significant};
+use crate::summary::tables::{self, DIVERGED};
 use crate::summary::{Row, Spread, Summary};
-use crate::table::{self, DIVERGED};
 
 /// The smallest speed-up for which a compressor is recommended, over `none` or over a slower one.
 const WORTHWHILE: f64 = 1.05;
@@ -127,7 +127,7 @@ impl Verdict {
         Some(Self {
             metric: summary.metric,
             tolerance: comparison.tolerance,
-            baseline: table::baseline(none.exchange, summary.workers),
+            baseline: tables::baseline(none.exchange, summary.workers),
             compressors: others.map(|row| comparison.judged(row)).collect(),
             links: (0..summary.links.len()).map(|link| comparison.on_link(link)).collect(),
         })
@@ -261,11 +261,13 @@ impl Comparison<'_> {
             (low, high) if low <= high => (low, high),
             (low, high) => (high, low),
         };
+        // A difference of exactly the tolerance may be rounded up.
+        let tolerance = self.tolerance * (1.0 + 1e-9);
         match difference.count < self.summary.seeds() {
-            _ if least > self.tolerance => Judgement::Loses,
+            _ if least > tolerance => Judgement::Loses,
             // Other runs failed or are not finished.
             true => Judgement::CannotTell,
-            false if most <= self.tolerance => Judgement::Keeps,
+            false if most <= tolerance => Judgement::Keeps,
             false => Judgement::CannotTell,
         }
     }
@@ -379,6 +381,8 @@ mod tests {
         let found = says(&one(0.896));
         assert!(found[0].contains("with one seed, which shows no spread"), "{}", found[0]);
         assert!(found[1].contains("3lc, 39.9 times (keeps: -0.40 points, n = 1)"), "{}", found[1]);
+        // 0.9 − 0.895 is rounded to more than half a point.
+        assert!(says(&one(0.895))[1].contains("(keeps: -0.50 points, n = 1)"));
         assert!(says(&one(0.89))[1].contains("none; faster: 3lc, 39.9 times (loses: -1.00 points"));
         assert!(says(&one(0.9)[..1]).is_empty() && says(&one(0.9)[1..]).is_empty());
     }

@@ -182,7 +182,9 @@ mod tests {
         let expected = "NaN: the run diverged; lower the learning rate (--lr), or begin with a warm-up \
                         (warmup=0.05 in --lr), or clip gradients (--clip)";
         assert_eq!(remedy("none", |_| {}), expected);
-        assert_eq!(remedy("topk", |_| {}), format!("{expected}, or compress less"));
+        assert_eq!(remedy("eden", |_| {}), format!("{expected}, or compress less"));
+        let longer = expected.replace("0.05", "0.5");
+        assert_eq!(remedy("topk", |_| {}), format!("{longer}, or compress less"));
         assert!(remedy("adaptive:ef=on", |_| {}).ends_with("or compress less, or remove ef=on"));
         let few = remedy("none", |settings| {
             settings.clip = Some(1.0);

@@ -83,9 +83,13 @@ impl TrainError {
         let warms_up = settings.learning_rate.to_string().contains("warmup");
         let clips = settings.clip.is_some() || settings.overlap || settings.svrg > 0;
         let compresses = compressor.specs().any(|spec| !spec.entry().is_identity());
+        // Sparse methods send sums of many gradients late: a short warm-up ends before them.
+        let is_sparse = compressor.specs().any(|spec| spec.entry().sparse);
+        let warmup = if is_sparse { "0.5" } else { "0.05" };
+        let warm_up = format!("begin with a warm-up (warmup={warmup} in --lr)");
         let remedies = [
             (true, "lower the learning rate (--lr)"),
-            (!warms_up, "begin with a warm-up (warmup=0.05 in --lr)"),
+            (!warms_up, warm_up.as_str()),
             (!clips, "clip gradients (--clip)"),
             (compresses, "compress less"),
             // Specs print ef=on only if it is not their default.

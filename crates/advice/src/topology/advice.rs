@@ -185,7 +185,7 @@ pub fn advise_topology(comparison: &Comparison<'_>, methods: &[Method]) -> Resul
 
 impl TopologyAdvice {
     /// The call in Python of a prediction.
-    pub(super) fn call(&self, at: usize) -> String {
+    pub fn call(&self, at: usize) -> String {
         let (plan, prediction) = (&self.plans[at], &self.advice.predictions[at]);
         let nodes = match plan.levels {
             Levels::Two => format!(", nodes={}", self.nodes),

@@ -60,7 +60,6 @@ mod plan;
 mod published;
 mod ranks;
 mod simulation;
-mod text;
 
 pub use advice::{Comparison, MARGIN, TopologyAdvice, advise_topology};
 pub use hardware::Hardware;

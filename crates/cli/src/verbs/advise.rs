@@ -7,14 +7,18 @@ use std::path::PathBuf;
 
 use clap::Args;
 use gradwire::Spec;
-use gradwire_advice::{Candidate, Cluster, OptimizerFamily, Recording, Situation, advise};
+use gradwire_advice::{Advice, Candidate, Cluster, OptimizerFamily, Recording, Situation, advise};
 use gradwire_exchange::Link;
+use gradwire_testbed::advice::nodes::shown_between_nodes;
+use gradwire_testbed::advice::{Shown, lines, shown};
+use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::form::{FORM, Form};
 use crate::numbers::{number, whole_in};
 use crate::output;
 use crate::progress::TrialBar;
-use crate::tensors::{self, Named, gradients};
+use crate::tensors::{self, Format, Named, gradients};
 use nodes::Nodes;
 
 /// Predict step times on a link, and recommend a compressor or none.
@@ -26,8 +30,9 @@ use nodes::Nodes;
 /// --nodes it simulates machines of several ranks instead.
 #[derive(Debug, Args)]
 pub(crate) struct Advise {
-    /// The gradients of a step, as .safetensors; give one file per step for several consecutive
-    /// steps. Tensors other than finite float32, float16 or bfloat16 are left out
+    /// The gradients of a step, as .safetensors; - for standard input, with --format. Give one file
+    /// per step for several consecutive steps. Tensors other than finite float32, float16 or
+    /// bfloat16 are left out
     #[arg(required_unless_present_any = ["parameters", "preset"], value_name = "FILE")]
     gradients: Vec<PathBuf>,
     /// Number of ranks of the run, each on a machine of its own
@@ -52,9 +57,14 @@ pub(crate) struct Advise {
     /// Assume that compression has no core of its own and delays the backward pass
     #[arg(long, conflicts_with = "nodes")]
     no_spare_core: bool,
-    /// Print JSON
-    #[arg(long)]
+    /// The format of the files [default: by their extension]
+    #[arg(long, value_name = "FORMAT", requires = "gradients")]
+    format: Option<Format>,
+    /// Print JSON: an array with the advice
+    #[arg(long, group = FORM)]
     json: bool,
+    #[command(flatten)]
+    form: Form,
     #[command(flatten)]
     nodes: Nodes,
 }
@@ -128,23 +138,43 @@ impl Advise {
         });
         bar.clear();
         let advice = advice.map_err(|error| Failure::Input(error.to_string()))?;
-        output::line(if self.json { output::json(&[advice]) } else { advice.to_string() })
+        self.print(&advice, &advice, shown)
+    }
+
+    /// Prints advice, of which `whole` has all, as JSON, as lines of values, or as text.
+    fn print<T: Serialize>(
+        &self,
+        whole: &T,
+        advice: &Advice,
+        shown: impl FnOnce(&T) -> Shown,
+    ) -> Result<(), Failure> {
+        if self.json {
+            return output::line(output::json(&[whole]));
+        }
+        if self.form.is_csv() {
+            return self.form.print_csv(&lines(advice));
+        }
+        let Shown { situation, table, conclusions } = shown(whole);
+        self.form.text(situation + "\n")?;
+        self.form.print(&table)?;
+        self.form.text(format!("\n{conclusions}"))
     }
 
     /// The advice for machines of several ranks.
     fn between_nodes(&self, recording: &Recording<'_>) -> Result<(), Failure> {
-        let advice = self.nodes.advise(recording, &self.compressors, self.optimizer)?;
-        if self.json {
-            return output::line(output::json(&[advice]));
+        let found = self.nodes.advise(recording, &self.compressors, self.optimizer)?;
+        self.print(&found, &found.advice, shown_between_nodes)?;
+        if self.json || self.form.is_csv() {
+            return Ok(());
         }
-        output::line(format!("{advice}{}", self.nodes.published()?))
+        self.nodes.published()?.map_or(Ok(()), |published| self.form.text(published))
     }
 
     /// The tensors of each file; all files have the same.
     fn steps(&self) -> Result<Vec<Vec<Named>>, Failure> {
         let mut steps = Vec::new();
         for path in &self.gradients {
-            steps.push(tensors::read(path, None)?.tensors);
+            steps.push(tensors::read(path, self.format)?.tensors);
         }
         let first: Vec<_> = steps[0].iter().map(|named| named.tensor.clone()).collect();
         for (path, step) in self.gradients.iter().zip(&steps) {

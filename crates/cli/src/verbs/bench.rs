@@ -15,8 +15,8 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::form::{FORM, Form};
 use crate::numbers::whole_in;
-use crate::tensors::{self, gradients};
-use crate::{interrupt, output};
+use crate::tensors::{self, Format, gradients};
+use crate::{interrupt, output, streams};
 
 /// Measure the speed of compressors on this machine.
 ///
@@ -48,9 +48,12 @@ pub(crate) struct Bench {
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], conflicts_with_all = ["compressors", "codes", "peers", "elements"])]
     delta: Vec<PathBuf>,
     /// Measure on the tensors of this .safetensors or .npy file, all together, instead of normal
-    /// variates
+    /// variates; - for standard input, with --format
     #[arg(long, value_name = "FILE", conflicts_with_all = ["codes", "threads", "peers", "delta", "elements"])]
     input: Option<PathBuf>,
+    /// The format of the input [default: by its extension]
+    #[arg(long, value_name = "FORMAT", requires = "input")]
+    format: Option<Format>,
     /// Number of elements of the tensor; repeat it for several [default: 65536, 1048576, 20971520;
     /// with --codes 65536, 8388608]
     #[arg(long, value_name = "N", value_parser = whole_in(1..=u32::MAX))]
@@ -132,7 +135,7 @@ impl Bench {
         file: &Path,
         effort: Effort,
     ) -> Result<Vec<bench::Measurement>, Failure> {
-        let mut steps = vec![tensors::read(file, None)?.tensors];
+        let mut steps = vec![tensors::read(file, self.format)?.tensors];
         gradients::retain(&mut steps)?;
         let named = steps.into_iter().flatten().filter(|named| named.tensor.elements() > 0);
         let tensors: Vec<(Tensor, Vec<f32>)> =
@@ -142,7 +145,7 @@ impl Bench {
             if interrupt::asked() {
                 break;
             }
-            output::note(format!("{spec}, {}", file.display()));
+            output::note(format!("{spec}, {}", streams::shown(file)));
             match bench::measure_on(&spec, &tensors, effort) {
                 Ok(row) => rows.push(row),
                 // A compressor of the default list may refuse a tensor.

@@ -9,8 +9,8 @@ use gradwire_testbed::experiment::Experiment;
 use gradwire_testbed::files::{self, write_atomic};
 use gradwire_testbed::report;
 use gradwire_testbed::runner::{self, Outcome, run_all};
-use gradwire_testbed::summary::{Summary, summarize};
-use gradwire_testbed::{Records, results, table, unfinished, verdict};
+use gradwire_testbed::summary::{Summary, summarize, tables};
+use gradwire_testbed::{Records, results, unfinished, verdict};
 use gradwire_train::settings::TrainingSettings;
 use gradwire_train::{CompressionSchedule, RunConfig, RunRecord};
 
@@ -172,7 +172,7 @@ impl Compare {
         if !verdict.is_empty() {
             self.form.text(format!("{}\n", verdict.join("\n")))?;
         }
-        table::notes(&summary).into_iter().try_for_each(|note| self.form.text(note))?;
+        tables::notes(&summary).into_iter().try_for_each(|note| self.form.text(note))?;
         let Some(folder) = &self.baseline else { return Ok(()) };
         output::line(format!("\nSince the runs in {}:", folder.display()))?;
         self.form.print(&changes::table(changed))
@@ -245,12 +245,12 @@ fn is_compared(
 
 /// Prints the tables of quality and traffic, and of time; says if a compressor saves no traffic.
 pub(crate) fn print_tables(summary: &Summary, form: Form) -> Result<(), Failure> {
-    form.print(&table::traffic(summary))?;
+    form.print(&tables::traffic(summary))?;
     output::line("")?;
-    if let Some(note) = table::beyond_all_reduce(summary) {
+    if let Some(note) = tables::beyond_all_reduce(summary) {
         form.text(format!("{note}\n"))?;
     }
-    form.print(&table::time(summary))
+    form.print(&tables::time(summary))
 }
 
 /// Succeeds if all runs are done. Otherwise the error names the missing runs, the reason, and how

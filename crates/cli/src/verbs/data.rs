@@ -12,6 +12,7 @@ use crate::output;
 
 /// Show the known data sets, or check the files in a folder.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Data {
     #[command(subcommand)]
     action: Option<Action>,

@@ -16,7 +16,8 @@ use crate::output;
 
 /// Show version and machine, for bug reports.
 ///
-/// Nothing is sent anywhere. `python -m gradwire env` adds the versions of Python and PyTorch.
+/// Nothing is sent anywhere. `gradwire` of the Python package adds
+/// the versions of Python and PyTorch.
 #[derive(Debug, Args)]
 pub(crate) struct Env {
     /// Print JSON: an object
@@ -24,11 +25,14 @@ pub(crate) struct Env {
     json: bool,
     #[command(flatten)]
     form: Form,
+    /// A package with its version; the Python package passes them on
+    #[arg(long = "package", value_name = "TEXT", hide = true)]
+    packages: Vec<String>,
 }
 
 /// The facts.
 #[derive(Debug, Serialize)]
-struct Facts {
+struct Facts<'a> {
     gradwire: &'static str,
     build: String,
     system: String,
@@ -38,6 +42,8 @@ struct Facts {
     memory_bytes: Option<u64>,
     compressors: usize,
     data_sets: Vec<&'static str>,
+    /// Python and its packages, if the command runs in Python.
+    packages: &'a [String],
     variables: Vec<String>,
 }
 
@@ -58,7 +64,7 @@ const VARIABLES: [&str; 8] = [
 
 impl Env {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let facts = Facts::of_this_machine();
+        let facts = Facts::of_this_machine(&self.packages);
         if self.json {
             return output::line(output::json_of(&facts));
         }
@@ -66,8 +72,8 @@ impl Env {
     }
 }
 
-impl Facts {
-    fn of_this_machine() -> Self {
+impl<'a> Facts<'a> {
+    fn of_this_machine(packages: &'a [String]) -> Self {
         let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
         let mpi = if cfg!(feature = "mpi") { "with MPI" } else { "without MPI" };
         let found = |known: &&data::Known| {
@@ -88,6 +94,7 @@ impl Facts {
                 .filter(found)
                 .map(|known| known.name)
                 .collect(),
+            packages,
             variables: variables(),
         }
     }
@@ -105,6 +112,9 @@ impl Facts {
         table.push(["memory", &self.memory_bytes.map_or("unknown".to_owned(), gib)]);
         table.push(["compressors", &self.compressors.to_string()]);
         table.push(["data sets", &self.data_sets.join(", ")]);
+        if !self.packages.is_empty() {
+            table.push(["packages", &self.packages.join(", ")]);
+        }
         table.push(["variables", &or_none(self.variables.join(", "))]);
         table
     }

@@ -12,15 +12,15 @@ _PACKAGES = ("torch", "triton", "numpy", "safetensors", "torchft", "lightning", 
 
 def main() -> int:
     """Runs the command line with the arguments of this process; returns its exit code."""
-    code: int = _core.main(["gradwire", *sys.argv[1:]])
-    if code == 0 and sys.argv[1:] in (["env"], ["env", "--markdown"]):
-        print(f"\n Python {platform.python_version()}: {', '.join(_versions())}")
+    verb, rest = sys.argv[1:2], sys.argv[2:]
+    packages = [f"--package={version}" for version in _versions()] if verb == ["env"] else []
+    code: int = _core.main(["gradwire", *verb, *packages, *rest])
     return code
 
 
 def _versions() -> "list[str]":
-    """The packages that are installed, with their versions."""
-    found = []
+    """Python and the packages that are installed, with their versions."""
+    found = [f"Python {platform.python_version()}"]
     for package in _PACKAGES:
         try:
             found.append(f"{package} {metadata.version(package)}")

@@ -14,7 +14,8 @@ use gradwire::{Error, Spec};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Bench, Effort, seconds};
+use super::operations::Bench;
+use super::{Effort, seconds};
 use crate::format::significant;
 use crate::table::Table;
 

@@ -14,7 +14,9 @@ use gradwire::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Effort, GRADIENTS, WARM, WEIGHT, matrix, normal, seconds};
+use super::input::{GRADIENTS, matrix, normal};
+use super::operations::{WARM, WEIGHT};
+use super::{Effort, seconds};
 use crate::format::significant;
 use crate::table::Table;
 

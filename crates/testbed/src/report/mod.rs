@@ -14,8 +14,8 @@ use gradwire_train::RunRecord;
 use crate::experiment::Experiment;
 use crate::provenance::provenance;
 use crate::runner::Outcome;
-use crate::summary::{Summary, summarize};
-use crate::{TestbedError, accounting, diagnosis, figures, table};
+use crate::summary::{self, Summary, summarize};
+use crate::{TestbedError, accounting, diagnosis, figures};
 
 pub(crate) use answer::answer;
 pub(crate) use content::{Block, Report, Section};
@@ -77,16 +77,18 @@ fn warnings(outcome: &Outcome) -> Vec<Block> {
 
 fn traffic(summary: &Summary) -> Section {
     let caption = "Measured: quality at the end, and bytes per worker and run";
-    let mut blocks = vec![Block::table(caption, table::traffic(summary))];
-    blocks.extend(table::beyond_all_reduce(summary).map(|beyond| Block::Notes(vec![beyond])));
+    let mut blocks = vec![Block::table(caption, summary::tables::traffic(summary))];
+    blocks.extend(
+        summary::tables::beyond_all_reduce(summary).map(|beyond| Block::Notes(vec![beyond])),
+    );
     Section::new("Quality and traffic", blocks)
 }
 
 fn time(summary: &Summary) -> Section {
     let caption = "Measured times per step, and modelled step times by link";
     let blocks = vec![
-        Block::table(caption, table::time(summary)),
-        Block::Notes(table::notes(summary)),
+        Block::table(caption, summary::tables::time(summary)),
+        Block::Notes(summary::tables::notes(summary)),
         Block::charts(by_time(summary)),
     ];
     Section::new("Time per step", blocks)
@@ -209,7 +211,7 @@ mod tests {
         let summary = summarize(&runs, &[Link::mbit(0.1)]).unwrap();
         assert!(verdict::lines(&summary)[1].contains(": none"));
         let note = "Compressors with fewer than 2 seeds, whose means are less reliable: 3lc 1.";
-        assert_eq!(table::notes(&summary).last().unwrap(), note);
+        assert_eq!(summary::tables::notes(&summary).last().unwrap(), note);
         let failure = TestbedError::Config("3lc, seed 2: the loss is NaN".to_owned());
         let (runs, failures) = (runs.to_vec(), vec![failure]);
         let outcome = Outcome { runs, failures, ..Outcome::default() };

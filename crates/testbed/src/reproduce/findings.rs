@@ -8,8 +8,8 @@ use super::study::{Charts, Printed, Report, Results, chart};
 use crate::plot::Figure;
 use crate::provenance::provenance;
 use crate::report::{self, Block, FAILED, Origin, Section};
-use crate::summary::Summary;
-use crate::table::{self, Table};
+use crate::summary::{Summary, tables};
+use crate::table::Table;
 use crate::{diagnosis, figures};
 
 /// The heading of the table of set-ups.
@@ -41,10 +41,10 @@ impl Findings {
     ) -> Self {
         let tables = vec![
             (heading, table),
-            ("Quality and traffic", table::traffic(summary)),
-            ("Time per step", table::time(summary)),
+            ("Quality and traffic", tables::traffic(summary)),
+            ("Time per step", tables::time(summary)),
         ];
-        let (notes, summary) = (table::notes(summary), Some(summary.clone()));
+        let (notes, summary) = (tables::notes(summary), Some(summary.clone()));
         Self { tables, charts, setup, notes, summary }
     }
 

@@ -54,7 +54,7 @@ impl Table {
     }
 
     /// A cell in which spaces that must not end a line are no-break spaces: in a column of numbers,
-    /// the spaces between a number and its unit.
+    /// the spaces after a number, before its unit, and after ±.
     fn glued(&self, column: usize, cell: &str) -> String {
         if !self.numbers || column == 0 {
             return cell.to_owned();
@@ -63,8 +63,8 @@ impl Table {
         let mut rest = cell.chars().peekable();
         while let Some(character) = rest.next() {
             let breaks = rest.peek().is_none_or(|next| ['(', '[', '±'].contains(next));
-            let keeps = character == ' ' && !breaks && !glued.ends_with(',');
-            glued.push(if keeps { NO_BREAK } else { character });
+            let keeps = glued.ends_with(|last: char| last.is_ascii_digit() || last == '±');
+            glued.push(if character == ' ' && keeps && !breaks { NO_BREAK } else { character });
         }
         glued
     }

@@ -146,10 +146,10 @@ impl Nodes {
         advise_topology(&comparison, &methods.map_err(refused)?).map_err(refused)
     }
 
-    /// Published gains beside simulated ones; empty without a preset.
-    pub(super) fn published(&self) -> Result<String, Failure> {
+    /// Published gains beside simulated ones; `None` without a preset.
+    pub(super) fn published(&self) -> Result<Option<String>, Failure> {
         if self.preset.is_none() {
-            return Ok(String::new());
+            return Ok(None);
         }
         let all = published().map_err(|error| Failure::Input(error.to_string()))?;
         let lines = all.iter().map(|one| {
@@ -160,9 +160,8 @@ impl Nodes {
         });
         let lines: String = lines.collect();
         let model = PCIE.model;
-        Ok(format!("\n\nThe model is assumed: {model}.\nBeside published gains:\n{lines}")
-            .trim_end()
-            .to_owned())
+        let text = format!("\nThe model is assumed: {model}.\nBeside published gains:\n{lines}");
+        Ok(Some(text.trim_end().to_owned()))
     }
 
     fn picture(&self) -> Option<Picture> {

@@ -5,7 +5,8 @@
 Every DistributedDataParallel model of the script is registered, as by ``gradwire.torch.register``,
 when its first training step begins. A ``GradScaler`` that the script has made by then is passed
 on. Communication hooks that the script registers itself are replaced. Rank 0 says on standard error
-what was replaced.
+what was replaced. With ``--state FOLDER`` residuals continue from one run of the script to the
+next.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ import runpy
 import sys
 import weakref
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import _core
+from . import _state_files
 from ._hook import Hook, hook
 from ._register import register
 
@@ -36,15 +38,15 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     """Runs a script with the arguments of this process, or with ``arguments``."""
     options = vars(_parser().parse_args(arguments))
     script, is_module, rest = options.pop("script"), options.pop("module"), options.pop("arguments")
-    options["rules"] = options["rules"] or None
-    with _replacing(options) as replacement:
+    options["rules"], state = options["rules"] or None, options.pop("state")
+    with _replacing(options, state) as replacement:
         try:
             _execute(script, is_module, rest)
         except SystemExit as end:
             if end.code in (None, 0):
-                replacement.report()
+                replacement.end()
             raise
-        replacement.report()
+        replacement.end()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -64,6 +66,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--threads", type=int, default=1, metavar="N", help="threads of the host that compress (default: 1)")
     add("--nodes", type=_nodes, metavar="N|auto", help="two levels: the number of nodes, or auto (default: one level)")
     add("--total-steps", type=int, metavar="N", help="the steps of the run, for schedules with fractions of it")
+    add(
+        "--state",
+        type=Path,
+        metavar="FOLDER",
+        help="begin with the residuals in this folder, if it has any, and write them there when the script ends without an error",
+    )
     add("-m", "--module", action="store_true", help="the script is the name of a module")
     add("script", help="the training script")
     add("arguments", nargs=argparse.REMAINDER, help="the arguments of the script")
@@ -92,14 +100,20 @@ def _execute(script: str, is_module: bool, arguments: Sequence[str]) -> None:
 class _Replacement:
     """What takes the place of averages in the models of a script."""
 
-    def __init__(self, options: Dict[str, Any]) -> None:
+    def __init__(self, options: Dict[str, Any], state: Optional[Path]) -> None:
         self._options = options
+        self._state = state
         self._handles: List[Hook] = []
+        # A script may destroy its process group before it ends.
+        self._rank, self._ranks = 0, 1
         self._is_alone, self._registers_itself = False, False
         self.scalers: weakref.WeakSet[Any] = weakref.WeakSet()
+        # The names of models that have run in eval mode only.
+        self.evaluated: Set[str] = set()
 
     def attach(self, model: DistributedDataParallel, replaced: List[str]) -> None:
         """Registers a model, whose own hooks were ``replaced``."""
+        self.evaluated.discard(type(model.module).__name__)
         if any(each is hook for each, _ in getattr(model, "_comm_hooks", ())):
             self._registers_itself = True
             _say("the script registers its model with gradwire itself; nothing was replaced")
@@ -114,6 +128,17 @@ class _Replacement:
                 f"{type(model.module).__name__} exchanges gradients by {plan.exchange} with {self._options['compressor']}, expected ratio "
                 f"{plan.expected_ratio:.1f}, instead of {instead}"
             )
+            self._rank, self._ranks = dist.get_rank(), dist.get_world_size()
+            if self._state is not None:
+                folder = _folder(self._state, len(self._handles) - 1)
+                self._restore(handle, folder, dist.get_world_size(model.process_group))
+
+    def _restore(self, handle: Hook, folder: Path, size: int) -> None:
+        """Loads the state of a model that ``size`` ranks train, if an earlier run has saved one."""
+        if handle._load_with(partial(_state_files.read, folder, self._rank, size)):
+            _say(f"continues at step {handle.step} with the state in {folder}")
+        else:
+            _say(f"begins without residuals, because {folder} has no state yet")
 
     def _scaling(self) -> Dict[str, Any]:
         """The arguments of ``register`` for the script's ``GradScaler``, if it has one."""
@@ -125,18 +150,37 @@ class _Replacement:
             )
         return {"scaler": enabled[0], "on_nonfinite": "skip"} if enabled else {}
 
-    def report(self) -> None:
-        """Says at the end what was sent."""
+    def end(self) -> None:
+        """Says at the end what was sent, and saves the states of the models."""
+        self._report()
+        if self._state is None:
+            return
+        for at, handle in enumerate(self._handles):
+            folder = _folder(self._state, at)
+            _state_files.write(folder, self._rank, handle.state_dict())
+            if self._rank == 0:
+                _state_files.remove_stale(folder, self._ranks)
+            _say(f"saved the state after step {handle.step} in {folder}")
+
+    def _report(self) -> None:
         for handle in self._handles:
             stats = handle.stats()
             sent = stats["total_bytes_up"] / 1e6
             _say(f"{stats['total_steps']} steps, rank 0 sent {sent:.3g} MB, ratio {stats['ratio'] or 0:.1f} in the last step")
+        for name in sorted(self.evaluated):
+            _say(f"{name} ran in eval mode only, so it was left as it is; if the script trains it like this, call gradwire.torch.register there")
         if self._handles or self._registers_itself:
             return
         if self._is_alone:
             _say("nothing was compressed, because only a single process trains; start several, for example with torchrun")
         else:
             _say("nothing was compressed, because no DistributedDataParallel of this process began a training step")
+
+
+def _folder(state: Path, at: int) -> Path:
+    """The folder of the state of one of the script's models, in the order of their first training
+    steps."""
+    return state / f"model{at}"
 
 
 class _Pending:
@@ -153,12 +197,14 @@ class _Pending:
         if model.training and torch.is_grad_enabled():
             self._replacement.attach(model, self.replaced)
             self._hook.remove()
+        elif torch.is_grad_enabled():
+            self._replacement.evaluated.add(type(model.module).__name__)
 
 
 @contextmanager
-def _replacing(options: Dict[str, Any]) -> Iterator[_Replacement]:
+def _replacing(options: Dict[str, Any], state: Optional[Path]) -> Iterator[_Replacement]:
     """Replaces the averages of the DistributedDataParallel models that are made meanwhile."""
-    replacement = _Replacement(options)
+    replacement = _Replacement(options, state)
     pending: weakref.WeakKeyDictionary[Any, _Pending] = weakref.WeakKeyDictionary()
 
     def making(make: Callable[..., None]) -> Callable[..., None]:

@@ -6,13 +6,12 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Callable, Optional, Sequence
 
-import torch
 import torch.distributed as dist
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from .. import _core
-from . import _framework, _saved
+from . import _framework, _state_files
 from ._handle import Handle
 from ._mid_step import state_or_nothing
 from ._onebit_adam import OneBitAdam
@@ -85,23 +84,17 @@ class Compression(TrainerCallback):
         self.handle = register(self._trainer.model_wrapped, **_framework.with_scaler(self._arguments, scaler))
         if state.global_step:
             folder = self._resumed_folder(args)
-            read = partial(_read, folder, dist.get_rank(), dist.get_world_size())
+            read = partial(_state_files.read, folder, dist.get_rank(), dist.get_world_size())
             _framework.load(self.handle, read, str(folder))
 
     def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Writes this rank's residuals to the folder of the checkpoint."""
         if self.handle is not None:
             folder = self._folder(args, state)
-            # The Trainer of another rank or node may not have created it.
-            folder.mkdir(parents=True, exist_ok=True)
             if args.local_process_index == 0:
-                _remove_stale(folder, dist.get_world_size())
-            state = state_or_nothing(self.handle.state_dict)
-            if state:
-                torch.save(state, _file(folder, dist.get_rank()))
-                _marker(folder, dist.get_rank()).unlink(missing_ok=True)
-            else:
-                _marker(folder, dist.get_rank()).touch()
+                _state_files.remove_stale(folder, dist.get_world_size())
+            # The Trainer of another rank or node may not have created the folder.
+            _state_files.write(folder, dist.get_rank(), state_or_nothing(self.handle.state_dict))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Ends the exchange. A later ``train`` wraps the model again, and begins with empty
@@ -127,56 +120,3 @@ class Compression(TrainerCallback):
         trial = getattr(self._trainer, "_trial", None)
         of = getattr(self._trainer, "_get_output_dir", None)
         return Path(args.output_dir if of is None else of(trial=trial)) / f"checkpoint-{state.global_step}"
-
-
-def _file(folder: Path, rank: int) -> Path:
-    """The file of a rank's state in the folder of a checkpoint."""
-    return folder / f"gradwire-rank{rank}.pt"
-
-
-def _marker(folder: Path, rank: int) -> Path:
-    """The file that a rank writes in place of its state if it has none to save."""
-    return folder / f"gradwire-rank{rank}.without-residuals"
-
-
-def _remove_stale(folder: Path, size: int) -> None:
-    """Removes the files of an earlier run with more than ``size`` ranks."""
-    for file in folder.glob("gradwire-rank*.*"):
-        number = file.stem[len("gradwire-rank") :]
-        if number.isdecimal() and int(number) >= size:
-            file.unlink(missing_ok=True)
-
-
-def _read(folder: Path, rank: int, size: int) -> Optional[Any]:
-    """A rank's state, or the states of all ranks if another number of ranks saved them; ``None`` if
-    there are none."""
-    if next(folder.glob("gradwire-rank*.pt"), None) is None or next(folder.glob("gradwire-rank*.without-residuals"), None):
-        return None
-    # All ranks decide by the file of rank 0, or by their own file on a node whose disk lacks rank
-    # 0's.
-    first = next((one for one in (0, rank) if _file(folder, one).is_file()), 0)
-    saved: int = _load(folder, first)["world_size"]
-    states = [_load(folder, one) for one in ([rank] if saved == size else range(saved))]
-    for state in states:
-        if state["world_size"] != saved:
-            raise _core.StateError(
-                f"{folder} has states of runs with {saved} and with {state['world_size']} ranks; remove the gradwire-rank*.pt files of "
-                "one run"
-            )
-    return states[0] if saved == size else states
-
-
-def _load(folder: Path, rank: int) -> Any:
-    file = _file(folder, rank)
-    if not file.is_file():
-        raise _core.StateError(
-            f"{file} is missing. Every rank of the saved run wrote its own file, and a run on another number of ranks needs all of them; "
-            "copy the file from the machine of that rank"
-        )
-    # Mapped into memory, because all ranks read the number of ranks from one file.
-    state = torch.load(str(file), weights_only=True, map_location="cpu", mmap=True)
-    try:
-        _saved.check(state, "hook")
-    except _core.StateError as error:
-        raise _core.StateError(f"{file}: {error}") from error
-    return state

@@ -12,7 +12,8 @@ use crate::format::times;
 use crate::reproduce::findings::{Findings, charts_of_layers, charts_over_steps};
 use crate::reproduce::study::{Charts, Report, Results, Study, chart, schedules};
 use crate::summary::Summary;
-use crate::table::{Table, or_dash, quality};
+use crate::summary::tables::quality;
+use crate::table::{Table, or_dash};
 
 /// Table 2: error of a model with and without compression, and with the longest bins.
 pub(crate) const TABLE_2: Study = Study {

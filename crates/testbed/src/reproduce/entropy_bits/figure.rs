@@ -11,8 +11,9 @@ use crate::format::times;
 use crate::plot::{BoxPlot, Chart, Point, Scale, Series};
 use crate::reproduce::findings::Findings;
 use crate::reproduce::study::{Charts, Report, Results, Study, chart, schedules};
+use crate::summary::tables::quality;
 use crate::summary::{Spread, Summary};
-use crate::table::{Table, quality};
+use crate::table::Table;
 
 /// Accuracy against fixed bits.
 pub(crate) const FIGURE_1: Study = Study {

@@ -6,8 +6,9 @@ use super::paper::{self, BENCHMARKS};
 use crate::experiment::known;
 use crate::reproduce::findings::{Findings, charts_over_steps};
 use crate::reproduce::study::{Study, by_exchange, by_momentum, schedules};
+use crate::summary::tables::{difference, quality};
 use crate::summary::{Row, Summary, paired};
-use crate::table::{Table, difference, or_dash, quality};
+use crate::table::{Table, or_dash};
 
 /// Section 5.4.
 pub(crate) const FEEDBACK: Study = Study {

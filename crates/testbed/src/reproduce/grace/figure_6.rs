@@ -10,8 +10,9 @@ use crate::reproduce::findings::{Findings, charts_over_steps};
 use crate::reproduce::study::{
     Charts, Report, Results, Study, by_exchange, by_momentum, chart, schedules,
 };
+use crate::summary::tables::{difference, quality};
 use crate::summary::{Row, Summary};
-use crate::table::{Table, difference, quality};
+use crate::table::Table;
 
 /// Figure 6.
 pub(crate) const FIGURE_6: Study = Study {

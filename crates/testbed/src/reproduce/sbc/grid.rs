@@ -7,8 +7,7 @@ use crate::experiment::{Experiment, known};
 use crate::plot::HeatMap;
 use crate::reproduce::findings::Findings;
 use crate::reproduce::study::{Study, chart};
-use crate::summary::Summary;
-use crate::table;
+use crate::summary::{Summary, tables};
 
 /// The grid of sparsities and delays: the paper's experiment with LeNet, on a task that needs no
 /// data.
@@ -26,11 +25,13 @@ pub(crate) const GRID: Study = Study {
     compressors_by_steps: Some(compressors),
     report: |results, _| {
         let (full, summary) = results.summarized()?;
-        let tables =
-            vec![("All cells", table::traffic(&summary)), ("Time per step", table::time(&summary))];
+        let tables = vec![
+            ("All cells", tables::traffic(&summary)),
+            ("Time per step", tables::time(&summary)),
+        ];
         let charts = vec![chart("heat-map.svg", heat_map(&summary))];
         let setup = RESNET32.setup(&full);
-        let notes = table::notes(&summary);
+        let notes = tables::notes(&summary);
         let mut findings = Findings { tables, charts, setup, notes, summary: Some(summary) };
         paper::add_accounting(&mut findings, &full);
         Ok(findings.report(results))

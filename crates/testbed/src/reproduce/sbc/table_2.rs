@@ -6,7 +6,8 @@ use crate::format::times;
 use crate::reproduce::findings::{Findings, charts_over_steps};
 use crate::reproduce::study::{Study, chart};
 use crate::summary::Summary;
-use crate::table::{Table, or_dash, quality};
+use crate::summary::tables::quality;
+use crate::table::{Table, or_dash};
 
 /// Table II.
 pub(crate) const TABLE_2: Study = Study {

@@ -5,8 +5,9 @@ use crate::figures;
 use crate::format::{bandwidth, file_name, points, significant, times};
 use crate::reproduce::findings::{Findings, bits, charts_over_steps};
 use crate::reproduce::study::{Charts, Study, chart};
+use crate::summary::tables::{difference, quality};
 use crate::summary::{Row, Summary};
-use crate::table::{Table, difference, or_dash, quality};
+use crate::table::{Table, or_dash};
 
 /// Table 1: speed-up and accuracy of eleven designs. Tables show the longest runs; charts of
 /// quality over time show runs of all lengths.
