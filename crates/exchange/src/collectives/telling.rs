@@ -1,5 +1,5 @@
-//! How a rank tells the others that its values are not finite: in place of its messages, by a header
-//! that differs from theirs. So no exchange of flags precedes an average.
+//! How a rank tells the others that its values are not finite: in place of its messages, by a
+//! header that differs from theirs. So no exchange of flags precedes an average.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! Averages of gradients with the factor of a loss that is scaled up, of values of another type, and
-//! multiples of means.
+//! Averages of gradients with the factor of a loss that is scaled up, of values of another type,
+//! and multiples of means.
 
 use gradwire::Dtype;
 
