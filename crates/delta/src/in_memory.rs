@@ -70,8 +70,8 @@ impl<B: Deref<Target = [u8]> + Sync> Source for InMemory<B> {
 
 /// The memory of a tensor that updates change.
 pub trait Memory: DerefMut<Target = [u8]> + Sync + Sized {
-    /// Makes it of the buffer of a new tensor. `None` if the caller owns the memory of all tensors:
-    /// then an update cannot add, remove or reshape them.
+    /// Takes the buffer of a new tensor as memory. `None` if the caller owns the memory of all
+    /// tensors: then an update cannot add, remove or reshape them.
     fn of(buffer: Buffer) -> Option<Self> {
         let _ = buffer;
         None

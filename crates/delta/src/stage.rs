@@ -49,12 +49,28 @@ impl Default for StageOptions {
 pub fn stage<R: Read>(
     base: &dyn Source,
     state: &State,
-    mut inputs: Vec<FrameReader<R>>,
+    inputs: Vec<FrameReader<R>>,
     options: &StageOptions,
     workers: &mut Workers,
     update: &mut Update,
 ) -> Result<(), Error> {
     update.clear();
+    let staged = stage_into(base, state, inputs, options, workers, update);
+    if staged.is_err() {
+        update.clear();
+    }
+    staged
+}
+
+/// As [`stage`], for an empty update, which is unproven after an error.
+fn stage_into<R: Read>(
+    base: &dyn Source,
+    state: &State,
+    mut inputs: Vec<FrameReader<R>>,
+    options: &StageOptions,
+    workers: &mut Workers,
+    update: &mut Update,
+) -> Result<(), Error> {
     let header = joined(&inputs.iter().map(FrameReader::header).collect::<Vec<_>>())?;
     if !fits(&header, state) {
         let target = read_to_end(&mut inputs)?;

@@ -22,8 +22,8 @@ pub trait DeviceGroup {
     /// Any; the exchange ends.
     fn forms(&mut self) -> Result<DeviceForms<'_>>;
 
-    /// Rolls the residuals back to the beginning of the step, and makes all values NaN. No other
-    /// call follows in this step.
+    /// Rolls the residuals back to the beginning of the step, and makes all values NaN. Messages of
+    /// some ranks may have been [added](Self::add) before. No other call follows in this step.
     ///
     /// # Errors
     /// Any; the exchange ends.

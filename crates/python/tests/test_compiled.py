@@ -82,7 +82,7 @@ def test_host_memory_does_not_follow_the_default_device():
 
 def started(rank, size):
     """Trains a compiled model as ``gradwire.torch.run`` starts it."""
-    with run._replacing({"compressor": "3lc"}) as replacement:
+    with run._replacing({"compressor": "3lc"}, None) as replacement:
         torch.manual_seed(0)
         model = torch.compile(nn.parallel.DistributedDataParallel(Net()), backend="aot_eager")
         train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(3))

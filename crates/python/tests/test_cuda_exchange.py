@@ -114,6 +114,28 @@ def test_ranks_may_differ_in_where_they_compress():
     assert all((found == expected).all() for (expected, _, _), (found, _, _) in zip(host, mixed))
 
 
+def after_a_skipped_step(rank, size, culprit, devices):
+    """The parameters after three steps, of which the second is skipped."""
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=1.0)
+    model, _ = build(KEPT[0], device=devices[rank], on_nonfinite="skip", scaler=scaler, **KEPT[1])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, optimizer, rank, [0])
+    poison = [one.register_hook(lambda grad: torch.full_like(grad, float("inf"))) for one in model.parameters() if rank == culprit]
+    optimizer.zero_grad()
+    model(torch.ones(4, 64, device=DEVICE)).square().sum().backward()
+    assert all(torch.isnan(parameter.grad).all() for parameter in model.parameters())
+    for hook in poison:
+        hook.remove()
+    train(model, optimizer, rank, [1])
+    return flat(model)
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+def test_a_step_is_skipped_wherever_ranks_compress(culprit):
+    host, mixed = (ranks(2, after_a_skipped_step, culprit, devices) for devices in (("host", "host"), ("host", "gpu")))
+    assert all((one == host[0]).all() for one in host + mixed)
+
+
 # A compressor that keeps a residual and a velocity, and one that keeps a residual.
 KEPT = ("dgc:ratio=0.05", {"rules": {">=2000": "3lc:s=1.75"}})
 

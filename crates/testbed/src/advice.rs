@@ -7,7 +7,7 @@ use std::time::Duration;
 use gradwire_advice::{ANY_LINK, Advice, Crossover, Prediction};
 use serde::Serialize;
 
-use crate::format::{bytes, seconds, times};
+use crate::format::{bytes, seconds, step_seconds, times};
 use crate::table::{Table, or_dash};
 use crate::wrap::wrapped;
 
@@ -52,7 +52,7 @@ pub struct Line<'a> {
     pub step_seconds: f64,
     /// The step time without compression over this one.
     pub speedup: f64,
-    /// Whether the candidate is recommended on this link.
+    /// Whether the candidate is recommended on this link, of those that exchange at every step.
     pub recommended: bool,
     /// Why the trained model may suffer.
     pub doubt: Option<&'a str>,
@@ -173,8 +173,8 @@ fn table(advice: &Advice) -> Table {
         .column("codec", |row| seconds(row.codec))
         .column("error", |row| or_dash(row.error.map(percent)));
     for (at, link) in link_names(advice).enumerate() {
-        columns =
-            columns.column(format!("step at {link}"), move |row| seconds(row.on_links[at].seconds));
+        columns = columns
+            .column(format!("step at {link}"), move |row| step_seconds(row.on_links[at].seconds));
     }
     columns.column("faster below", |row| range(row.crossovers())).table().with_optional(&[
         "sent per step",

@@ -45,6 +45,11 @@ pub(crate) fn seconds(value: f64) -> String {
     scaled(value, &[(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")])
 }
 
+/// A time given in seconds, to compare with others of any length: three digits, and no minutes.
+pub(crate) fn step_seconds(value: f64) -> String {
+    scaled(value, &[(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")])
+}
+
 /// A bandwidth given in bits per second.
 pub(crate) fn bandwidth(bits_per_second: f64) -> String {
     let units = [(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s")];

@@ -184,7 +184,10 @@ pub fn advise_topology(comparison: &Comparison<'_>, methods: &[Method]) -> Resul
 }
 
 impl TopologyAdvice {
-    /// The call in Python of a prediction.
+    /// The call in Python of the prediction at this place of `predictions`.
+    ///
+    /// # Panics
+    /// If there is none.
     pub fn call(&self, at: usize) -> String {
         let (plan, prediction) = (&self.plans[at], &self.advice.predictions[at]);
         let nodes = match plan.levels {

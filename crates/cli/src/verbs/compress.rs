@@ -156,9 +156,9 @@ impl Lost {
         let mut lines = vec![format!("Relative error of the compressed values: {error:.3}")];
         if error > 0.5 {
             lines.push(
-                "More than half of the values' norm is lost. In training, error feedback adds it to \
-                 later steps; a file has no later step. For a copy of the values use a quantizer of \
-                 more bits, such as int8."
+                "More than half of the values' norm is lost. In training, later steps make up for \
+                 it; a file has no later step. For a copy of the values use a quantizer of more \
+                 bits, such as int8."
                     .to_owned(),
             );
         }

@@ -16,8 +16,8 @@ use crate::output;
 
 /// Show version and machine, for bug reports.
 ///
-/// Nothing is sent anywhere. `gradwire` of the Python package adds
-/// the versions of Python and PyTorch.
+/// Nothing is sent anywhere. `gradwire` of the Python package adds the versions of Python and
+/// PyTorch.
 #[derive(Debug, Args)]
 pub(crate) struct Env {
     /// Print JSON: an object

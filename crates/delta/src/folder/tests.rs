@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 use super::*;
 use crate::frame::{FrameReader, FrameWriter};
@@ -211,7 +212,8 @@ fn a_wrong_short_cut_or_a_damaged_snapshot_blocks_nobody() {
     let mut bytes = fs::read(&path).unwrap();
     bytes[90] ^= 1;
     fs::write(&path, bytes).unwrap();
-    assert!(receiver(3).follow(&folder).unwrap_err().to_string().contains("snapshot"));
+    let error = receiver(3).follow(&folder).unwrap_err();
+    assert!(error.to_string().contains("snapshot-0000000006.gwd"), "{error}");
     follows(&folder, receiver(1), 6);
     follows(&folder, receiver(0), 6);
 }
@@ -237,10 +239,17 @@ fn two_trainers_cannot_publish_to_one_folder() {
     let own = format!("process {}", std::process::id());
     assert!(matches!(&error, Error::Busy { holder, .. } if holder.starts_with(&own)), "{error}");
     // A publisher that waits begins when the other one ends.
-    let waiting = folder.clone();
-    let waiting = std::thread::spawn(move || waiting.begin().map(drop));
+    let (waiting, pause) = (folder.clone(), Duration::from_millis(50));
+    let (has_started, started) = std::sync::mpsc::channel();
+    let waiting = std::thread::spawn(move || {
+        let start = Instant::now();
+        has_started.send(()).unwrap();
+        waiting.begin().map(|_| start.elapsed())
+    });
+    started.recv().unwrap();
+    std::thread::sleep(pause);
     drop(open);
-    waiting.join().unwrap().unwrap();
+    assert!(waiting.join().unwrap().unwrap() >= pause);
     publish(&folder, &mut first, ALL).unwrap();
     follows(&folder, receiver(0), 3);
 }

@@ -17,7 +17,8 @@ use crate::{Buffer, Error, FrameReader, Source, State, StateHash, Workers};
 ///
 /// # Errors
 /// No deltas; deltas that are damaged, or lead from other weights; files that cannot be read or
-/// written; more than `max_bytes` of new tensors in a delta, if a limit is given.
+/// written; more than `max_bytes` of new tensors in a delta, or than the default, 1 GiB or 1024
+/// times the stream.
 pub fn patch(
     old: &Checkpoint,
     deltas: &[Input],

@@ -13,8 +13,8 @@ use crate::{Error, FrameReader, Slices, State, StateHash, Workers};
 /// the snapshot was made of, or one file. Returns what the weights are.
 ///
 /// # Errors
-/// A snapshot that is damaged; files that cannot be written; more than `max_bytes` of weights, if a
-/// limit is given.
+/// A snapshot that is damaged; files that cannot be written; more than `max_bytes` of weights,
+/// or than the default, 1 GiB or 1024 times the stream.
 pub fn unpack(
     input: &Input,
     path: &Path,

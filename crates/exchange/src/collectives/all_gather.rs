@@ -32,7 +32,7 @@ impl Collective for AllGather {
         let operation = step.operation(Phase::Gather);
         let (rank, factor) = (step.transport.rank(), step.take_factor());
         self.own.clear();
-        if step.weights[rank] != 0.0 {
+        if step.finite && step.weights[rank] != 0.0 {
             let encoded = step.compress(|step| self.encode(step, &mut values));
             step.note(encoded)?;
         }

@@ -7,11 +7,12 @@ use super::collective::Reduction;
 use crate::{ExchangeError, Operation, Phase, Result};
 
 impl Reduction<'_> {
-    /// Looks at the result of encoding. A value that is not finite is no error if this rank
-    /// [tells](Self::tells) the others.
+    /// Looks at the result of encoding. A value that is not finite, or becomes so with the
+    /// residual, is no error if this rank [tells](Self::tells) the others.
     pub(super) fn note(&mut self, encoded: Result<()>) -> Result<()> {
+        use gradwire::Error::{NonFinite, Overflow};
         match encoded {
-            Err(ExchangeError::Codec(gradwire::Error::NonFinite { .. })) if self.tells => {
+            Err(ExchangeError::Codec(NonFinite { .. } | Overflow { .. })) if self.tells => {
                 self.finite = false;
                 Ok(())
             }

@@ -29,8 +29,10 @@ pub enum OnNonFinite {
     Refuse,
     /// Skip the step: roll back the residuals on all ranks and return NaN, for a trainer that then
     /// scales its losses down. All values of a buffer count, including padding and the places of
-    /// other ranks' shards: set them to zero. Costs, for each group, a message of one byte between
-    /// any two ranks, and a second copy of the residuals.
+    /// other ranks' shards: set them to zero. If a compressed gradient and its residual add up to a
+    /// number that is not finite, the step is skipped, too, except by all-reduces. Costs a second
+    /// copy of the residuals and, with other exchanges than all-gather, scatter-reduce and
+    /// reduce-scatter, a message of one byte between any two ranks for each group.
     Skip,
 }
 

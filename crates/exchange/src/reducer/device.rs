@@ -45,20 +45,30 @@ impl Reducer {
                 self.config.tensors[index].name()
             ));
         }
-        if self.config.on_non_finite == OnNonFinite::Skip {
-            let finite = device.forms()?.non_finite.is_none();
-            if self.skips(step, finite)? {
-                device.skip()?;
-                return Ok(Outcome::Skipped);
+        let bad = device.forms()?.non_finite;
+        let skips = self.config.on_non_finite == OnNonFinite::Skip;
+        let tells = skips && self.collective.tells_non_finite();
+        match bad {
+            Some(bad) if !skips => {
+                let tensor = self.groups[at].tensors[bad.tensor].name().to_owned();
+                let error =
+                    gradwire::Error::NonFinite { tensor, index: bad.index, value: bad.value };
+                return Err(ExchangeError::from(error));
             }
-        } else if let Some(bad) = device.forms()?.non_finite {
-            let tensor = self.groups[at].tensors[bad.tensor].name().to_owned();
-            let error = gradwire::Error::NonFinite { tensor, index: bad.index, value: bad.value };
-            return Err(ExchangeError::from(error));
+            _ if tells && !self.skipping => self.copy_state(),
+            _ if skips => _ = self.skips(step, bad.is_none())?,
+            _ => {}
         }
-        self.reduce(at, step, None, |collective, step| {
-            collective.reduce(step, Values::Device(device))
-        })?;
+        if !self.skipping {
+            self.reduce(at, step, None, |collective, step| {
+                (step.tells, step.finite) = (tells, bad.is_none());
+                collective.reduce(step, Values::Device(device))
+            })?;
+        }
+        if self.skipping {
+            device.skip()?;
+            return Ok(Outcome::Skipped);
+        }
         Ok(Outcome::Averaged)
     }
 }

@@ -63,7 +63,7 @@ impl Phase {
     fn word(self) -> &'static str {
         match self {
             Phase::Handshake => "handshake",
-            Phase::Check => "check of the parameters",
+            Phase::Check => "check",
             Phase::Barrier => "barrier",
             Phase::Broadcast => "broadcast",
             Phase::Scatter => "scatter",

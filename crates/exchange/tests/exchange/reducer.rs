@@ -320,6 +320,29 @@ fn a_step_with_nan_is_taken_back_on_all_ranks() {
 }
 
 #[test]
+fn a_step_in_which_one_rank_has_nan_and_another_overflows_is_skipped() {
+    for name in ["all-gather", "scatter-reduce", "reduce-scatter"] {
+        let model = model(name, "topk:ratio=0.1");
+        let model = ReducerConfig { on_non_finite: OnNonFinite::Skip, ..model };
+        let tensor = model.tensors[0].name().to_owned();
+        let len = model.tensors[0].elements();
+        ranks(vec![model; 3], |rank, reducer| {
+            let group = reducer.group_of(&[tensor.as_str()]).unwrap();
+            let mut average = |at, value: f32| {
+                let mut values = vec![value; len];
+                reducer.average(group, at, &mut values).unwrap()
+            };
+            // Most of the large values stay in the residual, which overflows with the next ones.
+            let large = 0.9 * f32::MAX;
+            assert_eq!(average(0, if rank == 2 { large } else { 0.0 }), Outcome::Averaged);
+            let values = [0.0, f32::NAN, large][rank];
+            assert_eq!(average(1, values), Outcome::Skipped, "{name}");
+            assert_eq!(average(2, 0.0), Outcome::Averaged, "{name}");
+        });
+    }
+}
+
+#[test]
 fn ranks_tell_of_nan_without_messages_of_its_own() {
     for name in ["all-gather", "scatter-reduce"] {
         let messages = |on_non_finite| {

@@ -91,7 +91,8 @@ class Folder:
         need no snapshot; older streams are removed, unless a snapshot that stays needs them.
 
         Raises ``StateError`` if another trainer has published here, or publishes for longer than
-        ``timeout``; the error names its process. The folder is then as it was.
+        ``timeout``; the error names its process. The stream is then not published; older ones may
+        be gone.
         """
         limits = whole_number("keep", keep), whole_number("snapshot_every", snapshot_every)
         if isinstance(frames, Frames) and self.core.is_snapshot_due(*limits):

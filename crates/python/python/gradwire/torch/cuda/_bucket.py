@@ -191,6 +191,7 @@ class Bucket:
 
     def skip(self) -> None:
         """Undoes the step, and makes the bucket NaN."""
+        self._means = None
         with self._resources.compress.entered():
             self._resources.roll_back()
             self._tensor.fill_(float("nan"))
