@@ -1,4 +1,4 @@
-//! Tensors in memory: that of the caller, or of this process.
+//! Tensors in the memory of the caller or of this process.
 
 use std::ops::{Deref, DerefMut, Range};
 

@@ -49,7 +49,7 @@ pub trait Tensors: Source {
     }
 }
 
-/// Checks that of tensors in order of their names and rows no two overlap.
+/// Checks that no two tensors, in the order of their names and rows, overlap.
 ///
 /// # Errors
 /// If a tensor, or a row of one, occurs twice, or shards disagree about their tensor.
