@@ -1,12 +1,15 @@
 """Tests that every rank reports an error and none hangs."""
 
 import os
+import threading
 import time
+from datetime import timedelta
 
 import torch
 from torch import nn
 
 import gradwire
+from gradwire.torch._failures import _explained
 from models import build, data, train
 from world import outcomes, ranks, seconds_until_interrupted
 
@@ -98,3 +101,39 @@ def test_nan_is_an_error_that_names_the_parameter():
     assert results[1][1] == "NonFiniteError" and "'second.weight' has NaN" in results[1][2], results[1]
     assert 'pass on_nonfinite="skip" and scaler=, the GradScaler' in results[1][2], results[1]
     assert results[0][1] == "PeerLostError" and "rank 1" in results[0][2], results[0]
+
+
+def errors_of_gloo(rank, size, folder):
+    """How an error of a rank that is late, and one of a closed connection, are explained."""
+    store, groups, found = torch.distributed.FileStore(f"{folder}/store", 2), {}, []
+    make = lambda rank: groups.update({rank: torch.distributed.ProcessGroupGloo(store, rank, 2, timedelta(seconds=60))})
+    threads = [threading.Thread(target=make, args=(rank,)) for rank in range(2)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    waiting = groups[1].recv([torch.zeros(1)], 0, 0)
+    for work, seconds in ((groups[0].recv([torch.zeros(1)], 1, 0), 0.05), (waiting, 60)):
+        try:
+            work.wait(timedelta(seconds=seconds))
+        except RuntimeError as error:
+            explained = _explained(error)
+            found.append((type(explained).__name__, str(explained)))
+    return found
+
+
+def test_only_an_error_of_a_connection_says_that_a_rank_is_lost(tmp_path):
+    # In a process of its own: processes that are forked later must not inherit the groups.
+    ((late, closed),) = ranks(1, errors_of_gloo, str(tmp_path))
+    assert late[0] == "DeadlineError" and "Timed out" in late[1], late
+    assert closed[0] == "PeerLostError" and "ranks lost their connection" in closed[1], closed
+    of_nccl = "NCCL error in: ProcessGroupNCCL.cpp:3763, {}: A call failed possibly due to a network error"
+    assert type(_explained(RuntimeError(of_nccl.format("ncclRemoteError")))) is gradwire.PeerLostError
+    for other in (
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("The size of tensor a (3) must match the size of tensor b (4)"),
+        RuntimeError(of_nccl.format("ncclInvalidUsage")),
+        gradwire.NonFiniteError("NaN"),
+        ValueError("gloo/transport/"),
+    ):
+        assert _explained(other) is other

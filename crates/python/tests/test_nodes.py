@@ -2,9 +2,7 @@
 
 import importlib.util
 import os
-import threading
 import time
-from datetime import timedelta
 
 import numpy
 import pytest
@@ -15,7 +13,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
 import gradwire.torch
-from gradwire.torch._failures import _explained
 from models import build, flat, local, train
 from world import outcomes, ranks
 
@@ -403,42 +400,6 @@ def test_a_rank_lost_in_the_middle_of_a_backward_pass_is_named_on_all_ranks():
     for rank, result in enumerate(outcomes(4, lost_in_the_middle, 1)):
         if rank != 1:
             assert "PeerLostError" in result[1:] and "rank 1 (node 0, local rank 1)" in result[2], result
-
-
-def errors_of_gloo(rank, size, folder):
-    """How an error of a rank that is late, and one of a closed connection, are explained."""
-    store, groups, found = torch.distributed.FileStore(f"{folder}/store", 2), {}, []
-    make = lambda rank: groups.update({rank: torch.distributed.ProcessGroupGloo(store, rank, 2, timedelta(seconds=60))})
-    threads = [threading.Thread(target=make, args=(rank,)) for rank in range(2)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    waiting = groups[1].recv([torch.zeros(1)], 0, 0)
-    for work, seconds in ((groups[0].recv([torch.zeros(1)], 1, 0), 0.05), (waiting, 60)):
-        try:
-            work.wait(timedelta(seconds=seconds))
-        except RuntimeError as error:
-            explained = _explained(error)
-            found.append((type(explained).__name__, str(explained)))
-    return found
-
-
-def test_only_an_error_of_a_connection_says_that_a_rank_is_lost(tmp_path):
-    # In a process of its own: processes that are forked later must not inherit the groups.
-    ((late, closed),) = ranks(1, errors_of_gloo, str(tmp_path))
-    assert late[0] == "DeadlineError" and "Timed out" in late[1], late
-    assert closed[0] == "PeerLostError" and "ranks lost their connection" in closed[1], closed
-    of_nccl = "NCCL error in: ProcessGroupNCCL.cpp:3763, {}: A call failed possibly due to a network error"
-    assert type(_explained(RuntimeError(of_nccl.format("ncclRemoteError")))) is gradwire.PeerLostError
-    for other in (
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
-        RuntimeError("The size of tensor a (3) must match the size of tensor b (4)"),
-        RuntimeError(of_nccl.format("ncclInvalidUsage")),
-        gradwire.NonFiniteError("NaN"),
-        ValueError("gloo/transport/"),
-    ):
-        assert _explained(other) is other
 
 
 def low_rank(rank, size):

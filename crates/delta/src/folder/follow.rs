@@ -117,8 +117,8 @@ impl<T: Tensors> Receiver<T> {
     /// Returns `false` if the weights are the newest.
     ///
     /// A stream that is damaged, or does not give the weights that it states, is left out if
-    /// others lead to the newest version; [`Folder::refused`] then names it. So a short cut that is
-    /// wrong does not block receivers, as long as the links beside it are there.
+    /// others lead to the newest version; [`Folder::refused`] then names it. So a wrong
+    /// short cut does not block receivers while the folder has the single updates that it replaces.
     ///
     /// # Errors
     /// [`Error::NothingPublished`]; [`Error::NoChain`] with the missing link;
