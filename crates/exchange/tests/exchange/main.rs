@@ -27,6 +27,7 @@ mod schedules;
 mod setup;
 mod shards;
 mod sixteen_bits;
+mod skipping;
 mod stages;
 mod throttle;
 mod votes;

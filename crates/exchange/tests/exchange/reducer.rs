@@ -56,7 +56,7 @@ pub(super) fn step(
     means
 }
 
-fn bits(means: &[Vec<f32>]) -> Vec<u32> {
+pub(super) fn bits(means: &[Vec<f32>]) -> Vec<u32> {
     means.iter().flatten().map(|value| value.to_bits()).collect()
 }
 
@@ -273,95 +273,6 @@ fn a_survivor_keeps_its_residual_in_a_smaller_group() {
     }
 }
 
-/// A reducer that skips steps, of each exchange and memory, and one that counts senders.
-fn skipping() -> impl Iterator<Item = ReducerConfig> {
-    let texts = ["topk:ratio=0.1", "topk:ratio=0.1,ef=ef21", "chunk-topk:mean=senders"];
-    let models = ["all-gather", "scatter-reduce"].map(|name| texts.map(|text| model(name, text)));
-    let skip = |model| ReducerConfig { on_non_finite: OnNonFinite::Skip, ..model };
-    models.into_iter().flatten().map(skip)
-}
-
-/// A step in two groups of two tensors, with NaN on rank 1 in the tensor `poisoned`: the outcomes
-/// and means of both.
-fn halves(
-    reducer: &mut Reducer,
-    rank: usize,
-    at: u64,
-    poisoned: Option<usize>,
-) -> ([Outcome; 2], [Vec<f32>; 2]) {
-    let tensors = reducer.tensors().to_vec();
-    let names: Vec<_> = tensors.iter().map(Tensor::name).collect();
-    let mut gradients = gradients(&tensors, rank, at);
-    if let Some(tensor) = poisoned.filter(|_| rank == 1) {
-        gradients[tensor][17] = f32::NAN;
-    }
-    let mut values = [gradients[..2].concat(), gradients[2..].concat()];
-    let outcomes = [0, 1].map(|half| {
-        let group = reducer.group_of(&names[2 * half..2 * half + 2]).unwrap();
-        reducer.average(group, at, &mut values[half]).unwrap()
-    });
-    (outcomes, values)
-}
-
-#[test]
-fn a_step_with_nan_is_taken_back_on_all_ranks() {
-    for model in skipping() {
-        let ends = ranks(vec![model.clone(); 2], |rank, reducer| {
-            halves(reducer, rank, 0, None);
-            let before = reducer.save();
-            let (outcomes, [_, values]) = halves(reducer, rank, 1, Some(2));
-            assert_eq!(outcomes, [Outcome::Averaged, Outcome::Skipped]);
-            assert!(values.iter().all(|value| value.is_nan()));
-            assert!(before == reducer.save(), "{model:?}: the residuals changed");
-            bits(&halves(reducer, rank, 2, None).1)
-        });
-        assert!(ends[0] == ends[1]);
-    }
-}
-
-#[test]
-fn a_step_in_which_one_rank_has_nan_and_another_overflows_is_skipped() {
-    for name in ["all-gather", "scatter-reduce", "reduce-scatter"] {
-        let model = model(name, "topk:ratio=0.1");
-        let model = ReducerConfig { on_non_finite: OnNonFinite::Skip, ..model };
-        let tensor = model.tensors[0].name().to_owned();
-        let len = model.tensors[0].elements();
-        ranks(vec![model; 3], |rank, reducer| {
-            let group = reducer.group_of(&[tensor.as_str()]).unwrap();
-            let mut average = |at, value: f32| {
-                let mut values = vec![value; len];
-                reducer.average(group, at, &mut values).unwrap()
-            };
-            // Most of the large values stay in the residual, which overflows with the next ones.
-            let large = 0.9 * f32::MAX;
-            assert_eq!(average(0, if rank == 2 { large } else { 0.0 }), Outcome::Averaged);
-            let values = [0.0, f32::NAN, large][rank];
-            assert_eq!(average(1, values), Outcome::Skipped, "{name}");
-            assert_eq!(average(2, 0.0), Outcome::Averaged, "{name}");
-        });
-    }
-}
-
-#[test]
-fn ranks_tell_of_nan_without_messages_of_its_own() {
-    for name in ["all-gather", "scatter-reduce"] {
-        let messages = |on_non_finite| {
-            let model = ReducerConfig { on_non_finite, ..model(name, "3lc") };
-            ranks(vec![model; 3], |rank, reducer| {
-                let (outcomes, _) = halves(reducer, rank, 0, None);
-                assert_eq!(outcomes, [Outcome::Averaged; 2]);
-                let messages = reducer.report().traffic.messages_up;
-                if on_non_finite == OnNonFinite::Skip {
-                    let (outcomes, _) = halves(reducer, rank, 1, Some(0));
-                    assert_eq!(outcomes, [Outcome::Skipped; 2], "{name}");
-                }
-                messages
-            })
-        };
-        assert_eq!(messages(OnNonFinite::Skip), messages(OnNonFinite::Refuse), "{name}");
-    }
-}
-
 #[test]
 fn multiples_are_the_means_times_the_factor() {
     // Of messages with other weights, of values in place, and by a pass of its own: after votes,
@@ -389,41 +300,6 @@ fn multiples_are_the_means_times_the_factor() {
                 assert!(near, "{name}, {text}: {multiple} of {mean}");
             }
         }
-    }
-}
-
-#[test]
-fn a_scale_of_nan_skips_the_step_even_without_elements() {
-    for model in skipping() {
-        ranks(vec![model.clone(); 2], |rank, reducer| {
-            let before = reducer.save();
-            let group = reducer.group_of(&[""; 0]).unwrap();
-            let scale = if rank == 1 { f32::NAN } else { 1.0 };
-            let outcome = reducer.average_scaled(group, 0, &mut [], scale).unwrap();
-            assert!(outcome == Outcome::Skipped && before == reducer.save());
-            assert_eq!(halves(reducer, rank, 0, None).0, [Outcome::Skipped; 2]);
-            assert_eq!(halves(reducer, rank, 1, None).0, [Outcome::Averaged; 2]);
-        });
-    }
-}
-
-#[test]
-fn groups_after_one_with_nan_are_skipped_too() {
-    for model in skipping() {
-        let run = |poisoned: bool| {
-            ranks(vec![model.clone(); 2], |rank, reducer| {
-                halves(reducer, rank, 0, None);
-                if poisoned {
-                    let before = reducer.save();
-                    let (outcomes, values) = halves(reducer, rank, 1, Some(0));
-                    assert_eq!(outcomes, [Outcome::Skipped; 2]);
-                    assert!(values.iter().flatten().all(|value| value.is_nan()));
-                    assert!(before == reducer.save(), "{model:?}: the residuals changed");
-                }
-                bits(&halves(reducer, rank, 2, None).1)
-            })
-        };
-        assert!(run(true) == run(false), "{model:?}");
     }
 }
 
