@@ -11,6 +11,7 @@
 //! Models compute in the thread of the caller.
 
 pub mod data;
+mod lanes;
 mod matmul;
 pub mod models;
 pub mod optim;

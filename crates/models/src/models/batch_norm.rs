@@ -3,8 +3,9 @@
 use super::layout::{Init, Layout};
 use super::maps::Maps;
 use super::pass::{Pass, StatisticsSource};
-use super::pointwise::{LANES, add, sum};
+use super::pointwise::{add, sum};
 use super::statistics::Statistics;
+use crate::lanes::LANES;
 
 /// A batch normalisation: each channel gets mean 0 and variance 1, then is scaled and shifted.
 #[derive(Debug, Clone, Copy)]

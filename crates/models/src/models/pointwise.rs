@@ -3,8 +3,7 @@
 //! They are written for vectorising compilers: sums have [`LANES`] independent parts, and [`exp`]
 //! is a polynomial instead of a call.
 
-/// The number of partial sums of a sum, on every processor.
-pub(super) const LANES: usize = 16;
+use crate::lanes::LANES;
 
 /// `sum += terms`, element by element.
 ///

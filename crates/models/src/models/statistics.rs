@@ -1,7 +1,8 @@
 //! The statistics of batch normalisation.
 
 use super::maps::Maps;
-use super::pointwise::{LANES, sum};
+use super::pointwise::sum;
+use crate::lanes::LANES;
 
 /// Added to a variance before its square root is taken.
 pub(super) const EPSILON: f32 = 1e-5;

@@ -4,6 +4,7 @@
 use pulp::{Arch, Simd, WithSimd};
 
 use super::used::{Used, check};
+use crate::lanes::{LANES, total};
 
 /// Kernels in the reading order of [`correlate`]: for each group of [`GROUP`](Self::GROUP) output
 /// planes, term after term, the weight of each plane.
@@ -41,7 +42,7 @@ impl Weights {
 /// `used` position. Planes of `out` have `positions` values. Unused positions may be written, too.
 ///
 /// # Panics
-/// If after the last used position there are fewer than [`LANES`](super::used::LANES), in `out` or
+/// If after the last used position there are fewer than [`LANES`], in `out` or
 /// under any offset.
 pub(super) fn correlate(
     used: &Used,
@@ -146,7 +147,7 @@ unsafe fn vector<S: Simd>(plane: &[f32], start: usize) -> S::f32s {
 /// `positions` values; the unused values are zero.
 ///
 /// # Panics
-/// If after the last used position there are fewer than [`LANES`](super::used::LANES), in a map or
+/// If after the last used position there are fewer than [`LANES`], in a map or
 /// under any offset.
 pub(super) fn add_products(
     used: &Used,
@@ -188,10 +189,10 @@ impl WeightGradient<'_> {
     #[allow(unsafe_code, reason = "vectors are checked at once, before the loops")]
     fn run<S: Simd, const PLANES: usize, const TERMS: usize>(&mut self, simd: S) {
         let terms = self.offsets.len();
-        let starts = self.used.vectors(S::F32_LANES, 1);
-        check(&starts, S::F32_LANES, self.offsets, self.planes.len());
-        check(&starts, S::F32_LANES, &[], self.positions);
-        for starts in starts.chunks(Self::BLOCK / S::F32_LANES) {
+        let starts = self.used.vectors(LANES, 1);
+        check(&starts, LANES, self.offsets, self.planes.len());
+        check(&starts, LANES, &[], self.positions);
+        for starts in starts.chunks(Self::BLOCK / LANES) {
             for (tile, gradient) in self.gradient.chunks_mut(PLANES * terms).enumerate() {
                 let maps: [&[f32]; PLANES] = std::array::from_fn(|plane| {
                     &self.maps[(tile * PLANES + plane) * self.positions..][..self.positions]
@@ -201,12 +202,12 @@ impl WeightGradient<'_> {
                     let pixels: [&[f32]; TERMS] = std::array::from_fn(|term| {
                         &self.planes[*offsets.get(term).unwrap_or(&offsets[0])..]
                     });
-                    // SAFETY: checked above for all vectors, in a map and from each offset on.
+                    // SAFETY: checked above for all starts, in a map and from each offset on.
                     let sums = unsafe { sums(simd, starts, maps, pixels) };
                     for (gradient, sums) in gradient.chunks_exact_mut(terms).zip(sums) {
                         let gradient = &mut gradient[at * TERMS..];
-                        for (value, sum) in gradient.iter_mut().zip(sums) {
-                            *value += simd.reduce_sum_f32s(sum);
+                        for (value, lanes) in gradient.iter_mut().zip(sums) {
+                            *value += total(lanes);
                         }
                     }
                 }
@@ -215,10 +216,11 @@ impl WeightGradient<'_> {
     }
 }
 
-/// The products of each plane with each term, lane by lane.
+/// The products of each plane with each term, summed in [`LANES`] lanes on every processor, whatever
+/// its vectors have.
 ///
 /// # Safety
-/// Each of the maps and of the pixels must have the vectors that begin at `starts`.
+/// Each of the maps and of the pixels must have [`LANES`] values from each of the `starts` on.
 #[inline(always)]
 #[allow(unsafe_code, reason = "callers check all vectors at once")]
 unsafe fn sums<S: Simd, const PLANES: usize, const TERMS: usize>(
@@ -226,25 +228,33 @@ unsafe fn sums<S: Simd, const PLANES: usize, const TERMS: usize>(
     starts: &[usize],
     maps: [&[f32]; PLANES],
     pixels: [&[f32]; TERMS],
-) -> [[S::f32s; TERMS]; PLANES] {
-    let mut sums = [[simd.splat_f32s(0.0); TERMS]; PLANES];
-    for &start in starts {
-        // SAFETY: the caller answers for all of them.
-        let maps = maps.map(|map| unsafe { vector::<S>(map, start) });
-        for term in 0..TERMS {
-            // SAFETY: as above.
-            let pixels = unsafe { vector::<S>(pixels[term], start) };
-            for plane in 0..PLANES {
-                sums[plane][term] = simd.mul_add_e_f32s(maps[plane], pixels, sums[plane][term]);
+) -> [[[f32; LANES]; TERMS]; PLANES] {
+    let mut lanes = [[[0.0; LANES]; TERMS]; PLANES];
+    for first in (0..LANES).step_by(S::F32_LANES) {
+        let mut sums = [[simd.splat_f32s(0.0); TERMS]; PLANES];
+        for &start in starts {
+            let start = start + first;
+            // SAFETY: the caller answers for all of them.
+            let maps = maps.map(|map| unsafe { vector::<S>(map, start) });
+            for term in 0..TERMS {
+                // SAFETY: as above.
+                let pixels = unsafe { vector::<S>(pixels[term], start) };
+                for plane in 0..PLANES {
+                    sums[plane][term] = simd.mul_add_e_f32s(maps[plane], pixels, sums[plane][term]);
+                }
             }
         }
+        for (lanes, sum) in lanes.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
+            S::as_mut_simd_f32s(&mut lanes[first..][..S::F32_LANES]).0[0] = *sum;
+        }
     }
-    sums
+    lanes
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lanes::{is_fused, waves};
 
     /// Small whole numbers, whose sums are exact in any order.
     fn numbers(count: usize, step: usize) -> Vec<f32> {
@@ -311,6 +321,36 @@ mod tests {
     fn positions_beyond_the_maps_are_refused() {
         let (maps, planes) = (numbers(ROWS * 78, 5), numbers(200, 7));
         add_products(&used(), &maps, 78, &planes, &[0], &mut [0.0]);
+    }
+
+    /// A block of sums for each sixteen positions of 72 vectors; within it, sixteen sums of every
+    /// sixteenth product, added by halves.
+    #[test]
+    fn every_processor_sums_positions_in_the_same_order() {
+        const POSITIONS: usize = 2000;
+        let used = Used { rows: vec![0], columns: POSITIONS - LANES };
+        let (planes, mut maps) = (waves(POSITIONS + 3, 0.7), waves(ROWS * POSITIONS, 1.3));
+        for map in maps.chunks_mut(POSITIONS) {
+            map[POSITIONS - LANES..].fill(0.0);
+        }
+        let mut gradient = vec![0.0; ROWS * 2];
+        add_products(&used, &maps, POSITIONS, &planes, &[0, 3], &mut gradient);
+        for (at, found) in gradient.iter().enumerate() {
+            let (map, pixels) = (&maps[at / 2 * POSITIONS..][..POSITIONS], &planes[3 * (at % 2)..]);
+            let mut expected: f32 = 0.0;
+            for block in (0..POSITIONS - LANES).collect::<Vec<_>>().chunks(72 * LANES) {
+                let mut lanes = [0.0; LANES];
+                for &at in block {
+                    let (sum, map, pixel) = (&mut lanes[at % LANES], map[at], pixels[at]);
+                    *sum = if is_fused() { map.mul_add(pixel, *sum) } else { *sum + map * pixel };
+                }
+                for half in [8, 4, 2, 1] {
+                    (0..half).for_each(|at| lanes[at] += lanes[at + half]);
+                }
+                expected += lanes[0];
+            }
+            assert_eq!(found.to_bits(), expected.to_bits(), "{at}");
+        }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! given kernel element has the same offset from the position.
 
 use super::super::window::Window;
-use super::used::{LANES, Used};
+use super::used::Used;
+use crate::lanes::LANES;
 
 /// Padded images, one below the other, in planes.
 ///

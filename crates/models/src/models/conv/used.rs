@@ -1,8 +1,5 @@
 //! The used positions of a kernel, and vectors that cover them.
 
-/// The most values of a vector.
-pub(super) const LANES: usize = 16;
-
 /// The used positions of a kernel: rows of equally many columns.
 #[derive(Debug, Clone)]
 pub(super) struct Used {
