@@ -15,10 +15,11 @@ from .. import _core
 from .._arrays import buffer
 from . import _device, _saved, _states
 from ._failures import Pending
-from ._gradient_calls import StepEnds, after_block, present_pass, watch_optimizers
+from ._gradient_calls import StepEnds, after_block, present_pass
 from ._group_call import Call
 from ._group_options import GroupOptions
 from ._handle import Handle
+from ._optimizer_steps import after_steps
 from ._options import compare
 from ._owners import Owners, gradients_of
 from ._places import Kind, Places
@@ -79,7 +80,7 @@ class GroupExchange(Handle):
         self._under_way = Pending()
         # Whether messages may not have left, and nobody waits for them yet.
         self._has_sent = self._will_flush = False
-        watch_optimizers(self._bind)
+        after_steps(self._bind)
         self._has_warned = self._has_warned_of_models = False
         # The optimizers that took a step after calls of the present step, and of the last one with
         # calls whose owners are unknown.
@@ -111,7 +112,7 @@ class GroupExchange(Handle):
         self._named.add(name)
         return f"{name} {kind.element_type}[{kind.elements}]"
 
-    def _bind(self, optimizer: torch.optim.Optimizer) -> None:
+    def _bind(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """Gives places of the present step to the parameters of an optimizer, whose step uses what
         was exchanged there."""
         self._optimizers.add(optimizer)
