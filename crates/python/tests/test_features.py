@@ -189,9 +189,12 @@ class Scaler:
 
 
 def scaled_by(rank, size, scale):
-    model, handle = build("topk:ratio=0.1", on_nonfinite="skip", scaler=Scaler(scale if rank == 1 else 1.0))
-    before = exchange_bytes(handle.state_dict())
+    scaler = Scaler(1.0)
+    model, handle = build("topk:ratio=0.1", on_nonfinite="skip", scaler=scaler)
     model(data(rank, 0)[0]).sum().backward()
+    before = exchange_bytes(handle.state_dict())
+    scaler.scale = scale if rank == 1 else 1.0
+    model(data(rank, 1)[0]).sum().backward()
     unchanged = before == exchange_bytes(handle.state_dict())
     return unchanged, all(one.grad.isnan().all() for one in model.parameters()), handle.stats()["total_skipped"]
 

@@ -51,6 +51,7 @@ if variant == "scaler":
         scaler.step(optimizer)
         scaler.update()
 elif variant == "fails":
+    models.train(model, optimizer, rank, range(1))
     try:
         model(models.data(rank, 0)[0] * float("inf")).sum().backward()
     except gradwire.NonFiniteError:

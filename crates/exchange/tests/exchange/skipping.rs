@@ -100,17 +100,18 @@ fn a_scale_that_divides_nothing_skips_the_step_even_without_elements() {
     for (bad, tensors) in scales.into_iter().flat_map(|bad| [0, 1].map(|tensors| (bad, tensors))) {
         for model in skipping() {
             ranks(vec![model; 2], |rank, reducer| {
+                halves(reducer, rank, 0, None);
                 let before = reducer.save();
                 let first = reducer.tensors()[..tensors].to_vec();
                 let names: Vec<_> = first.iter().map(Tensor::name).collect();
                 let group = reducer.group_of(&names).unwrap();
                 let mut values = vec![1.0; first.iter().map(Tensor::elements).sum()];
                 let scale = if rank == 1 { bad } else { 1.0 };
-                let outcome = reducer.average_scaled(group, 0, &mut values, scale).unwrap();
+                let outcome = reducer.average_scaled(group, 1, &mut values, scale).unwrap();
                 assert!(outcome == Outcome::Skipped && before == reducer.save(), "{bad}");
                 assert!(values.iter().all(|value| value.is_nan()), "{bad}");
-                assert_eq!(halves(reducer, rank, 0, None).0, [Outcome::Skipped; 2]);
-                assert_eq!(halves(reducer, rank, 1, None).0, [Outcome::Averaged; 2]);
+                assert_eq!(halves(reducer, rank, 1, None).0, [Outcome::Skipped; 2]);
+                assert_eq!(halves(reducer, rank, 2, None).0, [Outcome::Averaged; 2]);
             });
         }
     }

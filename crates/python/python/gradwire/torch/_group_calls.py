@@ -227,8 +227,8 @@ class Calls:
         return {kind: exchange.stats() for kind, exchange in self._exchanges.items()}
 
     def state_dict(self, all_ranks: bool) -> Dict[str, State]:
-        """The state of each exchange. Those that were loaded, and that no call has used yet, stay as
-        they are."""
+        """The state of each exchange. States that were loaded, and that no call has used yet, stay
+        as they are."""
         if all_ranks:
             # All ranks call it, so they can connect.
             for kind in list(self._states):

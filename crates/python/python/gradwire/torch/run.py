@@ -164,7 +164,7 @@ class _Replacement:
             if int(os.environ.get("LOCAL_RANK", self._rank)) == 0:
                 _state_files.remove_stale(folder, self._ranks)
             if state:
-                _say(f"saved the state after step {handle.step} in {folder}")
+                _say(f"saved the state after step {state['step']} in {folder}")
 
     def _report(self) -> None:
         for handle in self._handles:
