@@ -4,6 +4,7 @@ mod aarch64;
 mod counts;
 mod debian;
 mod extension;
+mod frameworks;
 mod fuzz;
 mod hard;
 mod mpi;
@@ -29,6 +30,8 @@ usage: cargo xtask <task>
   python    run only the tests of the Python package
   extension run only the tests of the crates in examples, which are outside the workspace: a compressor and a model of
             their own
+  frameworks
+            run only the tests with DeepSpeed and Megatron-Core, which it installs in target/python-frameworks
   generate  after adding a compressor, generate everything that is made from the registry: golden, corpus and docs
   golden    write missing golden files (existing ones are never changed)
   corpus    add seeds for the fuzz targets from the golden files
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         ("test", []) => test::run(),
         ("python", []) => test::run_python(),
         ("extension", []) => test::run_extension(),
+        ("frameworks", []) => frameworks::run(),
         ("generate", []) => generate(&["golden", "corpus", "docs"]),
         (part @ ("golden" | "corpus" | "docs"), []) => generate(&[part]),
         ("results", folders) => results::run(folders),

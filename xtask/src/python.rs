@@ -33,8 +33,13 @@ impl Environment {
 }
 
 fn folder() -> PathBuf {
+    folder_of("python-tests")
+}
+
+/// The folder of an environment with this name.
+pub(crate) fn folder_of(name: &str) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    PathBuf::from(target).join("python-tests")
+    PathBuf::from(target).join(name)
 }
 
 /// The environment with the package in it.
@@ -96,6 +101,15 @@ impl Package {
     /// The interpreter that has the package.
     pub(crate) fn python(&self) -> Command {
         python(&self.0)
+    }
+
+    /// The folder of all packages of the environment.
+    pub(crate) fn site(&self) -> PathBuf {
+        let lib = self.0.join("venv/lib");
+        let versions = fs::read_dir(&lib).ok().and_then(|mut versions| versions.next()?.ok());
+        let site = versions.map_or(lib, |version| version.path().join("site-packages"));
+        // Tests change their folder.
+        std::path::absolute(&site).unwrap_or(site)
     }
 }
 

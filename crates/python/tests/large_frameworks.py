@@ -1,11 +1,6 @@
 """Trains with DeepSpeed and Megatron-Core through the process group. Their packages take minutes to
-install, so the tests of the package leave this file out; install deepspeed==0.19.8 and
-megatron-core==0.16.1 beside the package, and run
-
-    DS_BUILD_OPS=0 DS_ACCELERATOR=cpu pip install deepspeed --no-build-isolation
-    pip install megatron-core --no-deps
-    DS_ACCELERATOR=cpu python -m pytest crates/python/tests/large_frameworks.py
-"""
+install, so the tests of the package leave this file out. `cargo xtask frameworks` installs them and
+runs it."""
 
 import importlib
 import os
@@ -95,7 +90,7 @@ STAGES = [
 
 @pytest.mark.parametrize("compressor", ["eden", TOPK, "none"])
 def test_zero_trains_compressed(compressor, monkeypatch):
-    pytest.importorskip("deepspeed", reason="needs deepspeed; see the head of this file")
+    pytest.importorskip("deepspeed", reason="needs deepspeed; run cargo xtask frameworks")
     monkeypatch.setenv("GRADWIRE_COMPRESSOR", compressor)
     (first, compressed), (second, _) = ranks(2, zero, STAGES, backend="gradwire")
     monkeypatch.delenv("GRADWIRE_COMPRESSOR")
@@ -128,7 +123,7 @@ def resumable(rank, size, folder, stage, steps, resume):
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_the_example_resumes(stage, tmp_path):
-    pytest.importorskip("deepspeed", reason="needs deepspeed; see the head of this file")
+    pytest.importorskip("deepspeed", reason="needs deepspeed; run cargo xtask frameworks")
     (tmp_path / "whole").mkdir()
     (tmp_path / "parts").mkdir()
     whole, _ = ranks(2, resumable, str(tmp_path / "whole"), stage, 8, False)
@@ -163,7 +158,7 @@ def in_accelerate(rank, size):
 
 
 def test_deepspeed_in_accelerate_trains_compressed(monkeypatch):
-    pytest.importorskip("deepspeed", reason="needs deepspeed; see the head of this file")
+    pytest.importorskip("deepspeed", reason="needs deepspeed; run cargo xtask frameworks")
     monkeypatch.setenv("GRADWIRE_COMPRESSOR", "eden")
     (losses, weights, rows), (_, other, _) = ranks(2, in_accelerate, backend="gradwire")
     assert torch.equal(weights, other) and rows == ["all-reduce"]
@@ -213,7 +208,7 @@ def in_lightning(rank, size):
 
 
 def test_deepspeed_in_lightning_trains_compressed(monkeypatch):
-    pytest.importorskip("deepspeed", reason="needs deepspeed; see the head of this file")
+    pytest.importorskip("deepspeed", reason="needs deepspeed; run cargo xtask frameworks")
     monkeypatch.setattr(gradwire.torch._backend, "_configured", [])
     gradwire.torch.configure("eden", when="always")
     (losses, weights, rows), (_, other, _) = ranks(2, in_lightning, backend="gradwire")
@@ -254,7 +249,7 @@ def on_cpu(rank, size):
 
 @pytest.mark.parametrize("compressor", ["eden", TOPK])
 def test_megatron_trains_compressed(compressor, monkeypatch):
-    pytest.importorskip("megatron.core", reason="needs megatron.core; see the head of this file")
+    pytest.importorskip("megatron.core", reason="needs megatron.core; run cargo xtask frameworks")
     monkeypatch.setenv("GRADWIRE_COMPRESSOR", compressor)
     (first, compressed), (second, _) = ranks(2, on_cpu, backend="gradwire")
     (plain, none), _ = ranks(2, on_cpu)

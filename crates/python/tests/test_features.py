@@ -178,6 +178,32 @@ def test_an_overflow_on_one_rank_is_skipped_by_all():
     assert clean[0][1][-1] == 1024.0 and clean[0][3] == 0 and not clean[0][2]
 
 
+class Scaler:
+    """A gradient scaler that has lost its factor."""
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def get_scale(self):
+        return self.scale
+
+
+def scaled_by(rank, size, scale):
+    scaler = Scaler(1.0)
+    model, handle = build("topk:ratio=0.1", on_nonfinite="skip", scaler=scaler)
+    model(data(rank, 0)[0]).sum().backward()
+    before = exchange_bytes(handle.state_dict())
+    scaler.scale = scale if rank == 1 else 1.0
+    model(data(rank, 1)[0]).sum().backward()
+    unchanged = before == exchange_bytes(handle.state_dict())
+    return unchanged, all(one.grad.isnan().all() for one in model.parameters()), handle.stats()["total_skipped"]
+
+
+@pytest.mark.parametrize("scale", [0.0, float("inf"), float("nan")])
+def test_a_scale_that_is_no_factor_skips_the_step(scale):
+    assert ranks(2, scaled_by, scale) == [(True, True, 1)] * 2
+
+
 class Checkpointed(Net):
     """A net that computes its layers again in the backward pass, by backward passes inside the
     backward pass."""

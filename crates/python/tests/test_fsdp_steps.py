@@ -8,12 +8,12 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.optim import optimizer as optimizers
 from torch.utils.checkpoint import checkpoint
 
 import gradwire
 import gradwire.torch
 from device import DEVICE
+from gradwire.torch import _optimizer_steps
 from sharded import Layer
 from world import ranks
 
@@ -220,9 +220,9 @@ def in_backward(rank, size):
         model(inputs(rank, at).requires_grad_(), reentrant=at >= 2).sum().backward()
         counts.append(handle.step)
     # What watches optimizers ends with the handle.
-    watching = len(optimizers._global_optimizer_post_hooks)
+    watching = len(_optimizer_steps._after._methods)
     handle.close()
-    left, kept = len(optimizers._global_optimizer_post_hooks), weakref.ref(handle)
+    left, kept = len(_optimizer_steps._after._methods), weakref.ref(handle)
     del handle, model, own, others, step, last, hook, parameter
     gc.collect()
     return counts, watching - left, kept() is None

@@ -19,11 +19,11 @@ from world import outcomes, ranks
 wrap, gradients = gradwire.torch.wrap, gradwire.torch.gradients
 
 
-def refusal(function):
+def refusal(function, kind=gradwire.GradwireError):
     """The error of a call, as text."""
     try:
         function()
-    except gradwire.GradwireError as error:
+    except kind as error:
         return f"{type(error).__name__}: {error}"
     return "no error"
 
@@ -63,10 +63,12 @@ def misuses(rank, size):
     ordered.step()
     found["order"] = refusal(lambda: summed(ordered, 5000 + 1000 * rank))
     passing = wrap(group(3), deadline=1.0)
-    try:
-        found["passed on"] = refusal(lambda: summed(passing, 5000 if rank == 0 else 10))
-    except RuntimeError as error:
-        found["passed on"] = f"RuntimeError: {error}"
+    # Gradwire's errors are no RuntimeError, but gloo's is.
+    found["passed on"] = refusal(lambda: summed(passing, 5000 if rank == 0 else 10), Exception)
+    # The deadline is the timeout of the group.
+    later = wrap(group(5))
+    summed(later, 5000)
+    found["passed on later"] = refusal(lambda: summed(later, 5000) if rank == 0 else dist.all_reduce(torch.ones(5000), group=later), Exception)
     threads = wrap(group())
     found["threads"] = of_two_threads(threads, rank)
     sparse = torch.sparse_coo_tensor([[rank]], [1.0], (5000,))
@@ -118,7 +120,12 @@ def test_misuse_is_refused_or_passed_on():
         assert len(found["outside"]) == 1 and "gradwire.torch.gradients()" in found["outside"][0]
     assert "DeadlineError: rank 1 did not call gradwire.torch.wrap within 1 s" in zero["alone"]
     assert "DeadlineError: rank 1 did not call a compressed all-reduce" in zero["passed on"]
-    assert "RuntimeError" in one["passed on"] and "imed out" in one["passed on"], one["passed on"]
+    assert "The call is all-reduce float32[5000] #0 of process group" in zero["passed on"], zero["passed on"]
+    assert "DeadlineError: no answer from rank 1 within 5s" in zero["passed on later"], zero["passed on later"]
+    assert "The call is all-reduce float32[5000] #1 of process group" in zero["passed on later"], zero["passed on later"]
+    for name in ("passed on", "passed on later"):
+        assert "fewer than 4096 elements" in zero[name] and "outside of a backward pass and of gradients()" in zero[name], zero[name]
+        assert "RuntimeError" in one[name] and "imed out" in one[name], one[name]
     assert "ConfigError: two threads call" in zero["threads"] and one["threads"] == "no error"
 
 
@@ -175,3 +182,26 @@ def other_backend(rank, size, store):
 def test_a_rank_without_the_backend_is_named(tmp_path):
     found, _ = ranks(2, other_backend, str(tmp_path / "store"))
     assert "DeadlineError: rank 1 of the process group did not create it with the backend gradwire within 1 s" in found
+
+
+def late_settings(rank, size):
+    """Settings that come after the group; the warnings about them."""
+
+    def told(*arguments, **options):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            gradwire.torch.configure(*arguments, **options)
+        return [str(one.message) for one in seen]
+
+    wrapped = wrap(dist.new_group(backend="gloo"), "int8")
+    assert (wrapped.configured, wrapped._calls.options.deadline) == (None, 1800.0)
+    found = told("eden"), told("int8", raw_below=100), told("eden", deadline=dist.group.WORLD.configured.deadline)
+    dist.destroy_process_group()
+    return found, told("int8")
+
+
+def test_settings_that_come_late_are_noticed():
+    for (same, other, deadline), ended in ranks(1, late_settings, backend="gradwire"):
+        assert same == deadline == ended == []
+        (warned,) = other
+        assert "exists, and keeps compressor='eden', raw_below=4096" in warned and "before torch.distributed.init_process_group" in warned

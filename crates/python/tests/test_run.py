@@ -2,11 +2,15 @@
 
 import contextlib
 import io
+import os
 import sys
+import warnings
+from pathlib import Path
 
 import numpy
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from gradwire.torch import run
@@ -46,6 +50,12 @@ if variant == "scaler":
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
+elif variant == "fails":
+    models.train(model, optimizer, rank, range(1))
+    try:
+        model(models.data(rank, 0)[0] * float("inf")).sum().backward()
+    except gradwire.NonFiniteError:
+        pass
 elif variant == "continues":
     model.load_state_dict(torch.load(saved))
     models.train(model, optimizer, rank, range(1, 3))
@@ -83,6 +93,17 @@ def all_variants(rank, size, script):
     for variant in ("as it is", "stops", "continues"):
         state = [] if variant == "as it is" else ["--state", f"{script}.state"]
         results[f"topk, {variant}"] = started(script, "topk", variant, *state)
+    # Rank 1 is the first of its node, with a file of an earlier run that had more ranks.
+    os.environ["LOCAL_RANK"] = str(1 - rank)
+    folder = Path(f"{script}.failed/model0")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "gradwire-rank5.without-residuals").touch()
+    dist.barrier()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        failed = started(script, "topk", "fails", "--state", f"{script}.failed")[1]
+    dist.barrier()
+    results["failed"] = failed, [str(one.message) for one in told], sorted(file.name for file in folder.iterdir())
     assert nn.parallel.DistributedDataParallel.__init__ is untouched
     return flat(model), results
 
@@ -94,6 +115,11 @@ def test_scripts_train_compressed_as_they_are(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     (plain, one), (_, two) = ranks(2, all_variants, str(script))
+    for said, told, files in (one.pop("failed"), two.pop("failed")):
+        # The residuals of a failed step are not saved, and the files of ranks that this run does
+        # not have are gone.
+        assert "saved the state" not in said and any("this checkpoint has no state of gradwire" in text for text in told)
+        assert files == ["gradwire-rank0.without-residuals", "gradwire-rank1.without-residuals"], files
     # Without compression, ranks have the parameters of DistributedDataParallel.
     numpy.testing.assert_allclose(one["as it is"][0], plain, rtol=1e-5, atol=1e-6)
     for variant, (parameters, said) in one.items():
@@ -112,7 +138,7 @@ def test_scripts_train_compressed_as_they_are(tmp_path):
     assert "Net ran in eval mode only" in one["no model"][1] and "eval mode" not in one["hook"][1]
     # A run that continues with the saved residuals is the run that was never stopped.
     assert (one["topk, continues"][0] == one["topk, as it is"][0]).all()
-    assert "has no state yet" in one["topk, stops"][1] and "saved the state after step 1 in" in one["topk, stops"][1]
+    assert "has no complete state" in one["topk, stops"][1] and "saved the state after step 1 in" in one["topk, stops"][1]
     assert "continues at step 1 with the state in" in one["topk, continues"][1]
 
 

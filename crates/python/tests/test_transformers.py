@@ -85,7 +85,7 @@ def runs(states):
     return {state["run"] for state in ([states] if isinstance(states, dict) else states)}
 
 
-def test_files_of_an_earlier_run_with_more_ranks_are_notread(tmp_path):
+def test_files_of_an_earlier_run_with_more_ranks_are_not_read(tmp_path):
     needs("transformers")
     from gradwire.torch._state_files import read, remove_stale
 

@@ -54,6 +54,8 @@ pub struct Line<'a> {
     pub speedup: f64,
     /// Whether the candidate is recommended on this link, of those that exchange at every step.
     pub recommended: bool,
+    /// Whether it is recommended on this link if training may take local steps.
+    pub recommended_local: bool,
     /// Why the trained model may suffer.
     pub doubt: Option<&'a str>,
 }
@@ -75,6 +77,7 @@ pub fn lines(advice: &Advice) -> Vec<Line<'_>> {
                 step_seconds: on.seconds,
                 speedup: on.speedup,
                 recommended: at == advice.recommended[link],
+                recommended_local: at.is_some() && at == advice.local[link],
                 doubt: row.doubt.as_deref(),
             })
         })

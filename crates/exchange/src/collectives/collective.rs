@@ -66,7 +66,8 @@ pub(crate) struct Reduction<'a> {
     pub(crate) tells: bool,
     /// Whether the values of all ranks are finite, as far as this rank knows.
     pub(crate) finite: bool,
-    /// The factor that the means lack: the collective may [take](Self::take_factor) it.
+    /// The caller multiplies the means by this factor, unless the collective
+    /// [takes](Self::take_factor) it.
     pub(crate) factor: f32,
     pub(crate) report: &'a mut StepReport,
 }
@@ -93,17 +94,22 @@ impl<'a> Reduction<'a> {
         timed(&mut self.report.wire, || work(self.transport))
     }
 
-    /// The factor of the means, for the messages that are decoded last: then the caller multiplies
-    /// nothing. It is 1 if means are not the weighted sums of such messages.
+    /// Takes the factor of the means: the collective multiplies the weights of the messages that it
+    /// decodes last by it. Returns 1, and leaves the factor to the caller, if the means are not the
+    /// weighted sums of such messages, or if a weight would become 0, which says that a rank sent
+    /// no message, or would not be finite.
     pub(super) fn take_factor(&mut self) -> f32 {
         let adds_up = self.group.indices.iter().all(|&index| self.codecs.adds_up(index));
-        if adds_up { std::mem::replace(&mut self.factor, 1.0) } else { 1.0 }
+        let is_weight = |weight: f32| weight != 0.0 && weight.is_finite();
+        let stays = |rank| self.weights[rank] == 0.0 || is_weight(self.weight(rank, self.factor));
+        let takes = adds_up && (0..self.weights.len()).all(stays);
+        if takes { std::mem::replace(&mut self.factor, 1.0) } else { 1.0 }
     }
 
     /// The weight of a rank's messages in the mean, times a factor.
     pub(super) fn weight(&self, rank: usize, factor: f32) -> f32 {
         match self.equal {
-            // For sums it is 1, which the product may miss.
+            // A quotient is exactly 1 for sums. The product with the rounded weight may not be.
             true => factor / self.weights.len() as f32,
             false => factor * self.weights[rank],
         }

@@ -2,6 +2,7 @@
 
 use gradwire::Dtype;
 
+use super::scaled::divides;
 use super::{OnNonFinite, Outcome, Reducer};
 use crate::error::refuse;
 use crate::mean::ARE_MESSAGES;
@@ -46,10 +47,12 @@ impl Reducer {
     ) -> Result<Outcome> {
         let dtype = self.check_len(at, values.len())?.dtype;
         if !self.takes_halves(at, step) {
-            return refuse(format!("group {at} is not sent in 16 bits; use average_converted"));
+            return refuse(format!(
+                "the values of group {at} do not travel as numbers of 16 bits at step {step}; use average_converted"
+            ));
         }
         let skips = self.config.on_non_finite == OnNonFinite::Skip;
-        let finite = || !scale.is_nan() && elements::are_finite(values, dtype);
+        let finite = || divides(scale) && elements::are_finite(values, dtype);
         if skips && self.skips(step, finite())? {
             values.fill(elements::nan_of(dtype));
             return Ok(Outcome::Skipped);

@@ -10,7 +10,8 @@ impl Reducer {
     /// Multiplies the means of the averages from now on, for example by the number of ranks for
     /// sums; at first by 1. Most exchanges do so as they add messages, without a pass of its own.
     /// Averages of [devices](Self::average_device) and [of 16 bits in place](Self::average_halves)
-    /// are not multiplied.
+    /// are not multiplied. The factor is no gradient: 0 gives zeros, and NaN or infinity gives
+    /// means that are not finite, but no step is skipped and no exchange ends.
     pub fn multiply_by(&mut self, factor: f32) {
         self.factor = factor;
     }
@@ -21,7 +22,8 @@ impl Reducer {
     /// type](Self::form_of) of the group keep the factor, because gradients without it may not be
     /// numbers of this type.
     ///
-    /// A `scale` of NaN says that the step is not finite, even if the group has no elements.
+    /// A `scale` of NaN says that the step is not finite, even if the group has no elements. So
+    /// does a scale of 0 or infinity, from which no gradients can be computed.
     ///
     /// # Errors
     /// As for [`average`](Self::average).
@@ -35,6 +37,7 @@ impl Reducer {
         if scale == 1.0 {
             return self.average(group, step, values);
         }
+        let scale = if divides(scale) { scale } else { f32::NAN };
         self.each_scaled(group, step, values, |value| *value /= scale);
         self.told_non_finite = scale.is_nan();
         let outcome = self.average(group, step, values);
@@ -76,4 +79,9 @@ impl Reducer {
             }
         });
     }
+}
+
+/// Whether gradients can be computed from values that are multiplied by `scale`.
+pub(super) fn divides(scale: f32) -> bool {
+    scale.is_finite() && scale != 0.0
 }

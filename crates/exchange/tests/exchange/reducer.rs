@@ -291,13 +291,20 @@ fn multiples_are_the_means_times_the_factor() {
                 (means.collect::<Vec<_>>().concat(), reducer.save())
             })
         };
-        let multiples = run(3.0);
-        assert!(multiples.iter().all(|(values, _)| *values == multiples[0].0), "{name}, {text}");
-        for ((means, state), (multiples, other)) in run(1.0).into_iter().zip(multiples) {
-            assert!(state == other, "{name}, {text}: the factor changed what is kept");
-            for (mean, multiple) in means.into_iter().zip(multiples) {
-                let near = (3.0 * mean - multiple).abs() <= 1e-5 * (1.0 + multiple.abs());
-                assert!(near, "{name}, {text}: {multiple} of {mean}");
+        let means = run(1.0);
+        // Divided by the number of ranks, the last but one becomes 0, and the last stays a number.
+        for factor in [3.0, 0.0, f32::NAN, f32::INFINITY, 1e-45, 1e-44] {
+            let (case, multiples) = (format!("{name}, {text}, {factor}"), run(factor));
+            let first: Vec<u32> = multiples[0].0.iter().map(|value| value.to_bits()).collect();
+            for ((means, state), (multiples, other)) in means.iter().zip(multiples) {
+                assert!(*state == other, "{case}: the factor changed what is kept");
+                assert!(multiples.iter().map(|value| value.to_bits()).eq(first.iter().copied()));
+                for (mean, multiple) in means.iter().zip(multiples) {
+                    let expected = factor * mean;
+                    let near = (expected - multiple).abs() <= 1e-5 * (1.0 + multiple.abs());
+                    let same = expected == multiple || (expected.is_nan() && multiple.is_nan());
+                    assert!(near || same, "{case}: {multiple} of {mean}");
+                }
             }
         }
     }

@@ -95,17 +95,25 @@ fn ranks_tell_of_nan_without_messages_of_its_own() {
 }
 
 #[test]
-fn a_scale_of_nan_skips_the_step_even_without_elements() {
-    for model in skipping() {
-        ranks(vec![model.clone(); 2], |rank, reducer| {
-            let before = reducer.save();
-            let group = reducer.group_of(&[""; 0]).unwrap();
-            let scale = if rank == 1 { f32::NAN } else { 1.0 };
-            let outcome = reducer.average_scaled(group, 0, &mut [], scale).unwrap();
-            assert!(outcome == Outcome::Skipped && before == reducer.save());
-            assert_eq!(halves(reducer, rank, 0, None).0, [Outcome::Skipped; 2]);
-            assert_eq!(halves(reducer, rank, 1, None).0, [Outcome::Averaged; 2]);
-        });
+fn a_scale_that_divides_nothing_skips_the_step_even_without_elements() {
+    let scales = [f32::NAN, 0.0, f32::INFINITY, f32::NEG_INFINITY];
+    for (bad, tensors) in scales.into_iter().flat_map(|bad| [0, 1].map(|tensors| (bad, tensors))) {
+        for model in skipping() {
+            ranks(vec![model; 2], |rank, reducer| {
+                halves(reducer, rank, 0, None);
+                let before = reducer.save();
+                let first = reducer.tensors()[..tensors].to_vec();
+                let names: Vec<_> = first.iter().map(Tensor::name).collect();
+                let group = reducer.group_of(&names).unwrap();
+                let mut values = vec![1.0; first.iter().map(Tensor::elements).sum()];
+                let scale = if rank == 1 { bad } else { 1.0 };
+                let outcome = reducer.average_scaled(group, 1, &mut values, scale).unwrap();
+                assert!(outcome == Outcome::Skipped && before == reducer.save(), "{bad}");
+                assert!(values.iter().all(|value| value.is_nan()), "{bad}");
+                assert_eq!(halves(reducer, rank, 1, None).0, [Outcome::Skipped; 2]);
+                assert_eq!(halves(reducer, rank, 2, None).0, [Outcome::Averaged; 2]);
+            });
+        }
     }
 }
 

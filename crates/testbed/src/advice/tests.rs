@@ -58,10 +58,15 @@ fn programs_get_a_line_for_each_candidate_and_link() {
     let advice = advice();
     let lines = lines(&advice);
     assert_eq!(lines.len(), 4 * 2);
-    let of = |at: usize| (lines[at].candidate, lines[at].mbit, lines[at].recommended);
-    assert_eq!(of(0), ("no compression", 1.0, false));
-    assert_eq!(of(1), ("no compression", 100_000.0, true));
-    assert_eq!(of(2), ("fp16", 1.0, true));
+    let of = |at: usize| {
+        let Line { candidate, mbit, recommended, recommended_local, .. } = lines[at];
+        (candidate, mbit, [recommended, recommended_local])
+    };
+    assert_eq!(of(0), ("no compression", 1.0, [false, false]));
+    assert_eq!(of(1), ("no compression", 100_000.0, [true, false]));
+    assert_eq!(of(2), ("fp16", 1.0, [true, false]));
+    assert_eq!(of(6), ("eden:every=10", 1.0, [false, true]));
+    assert_eq!(of(7), ("eden:every=10", 100_000.0, [false, false]));
     assert_eq!((lines[0].latency_ms, lines[2].speedup > 1.9), (1.5, true));
     assert!(lines[4].doubt.is_some() && lines[6].error.is_none());
 }

@@ -6,9 +6,9 @@ import weakref
 from typing import Any, Callable, List, Mapping, Tuple
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .. import _core
+from ._optimizer_steps import after_steps, before_steps
 
 
 class Averaged:
@@ -26,9 +26,22 @@ class Averaged:
         self._nodes: List[Tuple[str, torch.Tensor, Any]] = [(name, one, _node(one)) for name, one in named.items()]
         # The number of exchanges when each optimizer took its last step.
         self._exchanged: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
-        hooks = [register(_calling(self, closures)) for register, closures in _HOOKS]
-        self.close = weakref.finalize(self, lambda: [one.remove() for one in hooks])
-        self.close.atexit = False
+        # Without a closure, gradients exist before the step. A closure runs the backward pass, so
+        # they exist after it.
+        self._ends = before_steps(self._check_without_closure), after_steps(self._check_with_closure)
+
+    def close(self) -> None:
+        """Checks no further steps."""
+        for end in self._ends:
+            end()
+
+    def _check_without_closure(self, optimizer: torch.optim.Optimizer, arguments: Tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        if not _has_closure(arguments, named):
+            self.check(optimizer)
+
+    def _check_with_closure(self, optimizer: torch.optim.Optimizer, arguments: Tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        if _has_closure(arguments, named):
+            self.check(optimizer)
 
     def check(self, optimizer: torch.optim.Optimizer) -> None:
         """Raises the error if an optimizer steps with gradients of converted parameters without an
@@ -71,20 +84,6 @@ def _node(parameter: torch.Tensor) -> Any:
     return None if function is None else function.next_functions[0][0]
 
 
-# Without a closure, gradients exist before the step. A closure runs the backward pass, so they
-# exist after it.
-_HOOKS: List[Tuple[Callable[[Any], Any], bool]] = [(register_optimizer_step_pre_hook, False), (register_optimizer_step_post_hook, True)]
-
-
-def _calling(averaged: Averaged, closures: bool) -> Callable[..., None]:
-    """The hook of all optimizers for steps with or without a closure. It keeps no reference to
-    ``averaged``."""
-    reference = weakref.ref(averaged)
-
-    def call(optimizer: torch.optim.Optimizer, arguments: Tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        noted = reference()
-        has_closure = any(map(callable, (*arguments, *named.values())))
-        if noted is not None and has_closure is closures:
-            noted.check(optimizer)
-
-    return call
+def _has_closure(arguments: Tuple[Any, ...], named: Mapping[str, Any]) -> bool:
+    """Whether a step of an optimizer is given a closure."""
+    return any(map(callable, (*arguments, *named.values())))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from datetime import timedelta
 from typing import Any, Dict, List, Optional
 from weakref import WeakKeyDictionary, ref
@@ -12,14 +13,17 @@ import torch
 import torch.distributed as dist
 
 from .. import _core
+from . import _functions, _saved
 from ._call_sites import GroupDescription
 from ._compressed_group import CompressedGroup, LiveGroups
 from ._crates import check_crates
-from ._deadlines import DEADLINE
+from ._deadlines import deadline_of, deadline_of_group
 from ._group_options import GroupOptions
 from ._rendezvous import Rendezvous, named
 
 _NAME = "gradwire"
+# In states, the name of the part of functions such as ``gradwire.torch.all_reduce``.
+_FUNCTIONS = "functions of gradwire.torch"
 
 # The options that ``configure`` has set.
 _configured: List[GroupOptions] = []
@@ -34,7 +38,7 @@ def configure(
     *,
     exchange: str = "auto",
     seed: int = 0,
-    deadline: float = DEADLINE,
+    deadline: Optional[float] = None,
     on_nonfinite: str = "skip",
     raw_below: int = 4096,
     total_steps: Optional[int] = None,
@@ -43,7 +47,8 @@ def configure(
     transport: str = "auto",
 ) -> None:
     """Sets how process groups with the backend ``gradwire`` compress. Call it on all ranks, with
-    the same arguments, before ``torch.distributed.init_process_group("gradwire")``.
+    the same arguments, before ``torch.distributed.init_process_group("gradwire")``: groups that
+    exist keep their settings. If these are others, a ``RuntimeWarning`` says so.
 
     Without it, the environment variable ``GRADWIRE_COMPRESSOR`` names the compressor.
 
@@ -54,7 +59,7 @@ def configure(
             or ``"auto"``. Default: ``"auto"``
         seed: the seed of all random draws, from 0. Default: 0
         deadline: the longest wait for another rank, in seconds, above 0, at most 86,400.
-            Default: 300.0
+            Default: the timeout of the process group, as when it was made
         on_nonfinite: ``"skip"``: if a value of a rank is NaN or infinity, the results of all later
             calls in the step are NaN on all ranks, and residuals stay as they were. ``"error"``: an
             error that names the call; saves a copy of the residuals. Default: ``"skip"``
@@ -74,6 +79,23 @@ def configure(
     options = GroupOptions(**locals())
     options.check_alone()
     _configured[:] = [options]
+    _warn_of_groups(options)
+
+
+def _warn_of_groups(options: GroupOptions) -> None:
+    """Warns if a group of the backend keeps other settings than those that ``configure`` sets."""
+    for group in groups():
+        kept = group.configured
+        changes = [] if kept is None else options.changes(kept)
+        if changes:
+            warnings.warn(
+                f"process group '{group.group_name}' exists, and keeps {', '.join(f'{name}={getattr(kept, name)!r}' for name in changes)}; "
+                "configure is for groups that are made after it. Call it before torch.distributed.init_process_group, or give a group "
+                "settings of its own with gradwire.torch.wrap",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+            return
 
 
 def wrap(group: Optional[Any] = None, compressor: str = "eden", **options: Any) -> CompressedGroup:
@@ -98,7 +120,7 @@ def wrap(group: Optional[Any] = None, compressor: str = "eden", **options: Any) 
     before = _wrapped[inner]() if inner in _wrapped else None
     if isinstance(inner, CompressedGroup) or (before is not None and not before.ended):
         raise _core.ConfigError(f"process group '{inner.group_name}' compresses already; use the group that wrap() has returned")
-    checked = _options_of(compressor, options)
+    checked = _options_of(compressor, options).within(deadline_of_group(inner))
     ranks = dist.get_process_group_ranks(inner)
     check_crates(checked, ranks, "gradwire.torch.wrap")
     checked.check_alone()
@@ -130,18 +152,20 @@ def describe() -> List[GroupDescription]:
 
 
 def state_dict(*, all_ranks: bool = False) -> Dict[str, Any]:
-    """The residuals of all ``groups()``, by name; see ``state_dict`` of a group. Call it between
-    two steps, on all ranks."""
-    states = {group.group_name: group.state_dict(all_ranks=all_ranks) for group in groups()}
+    """The residuals of all ``groups()``, by name, see ``state_dict`` of a group; and those of
+    ``gradwire.torch.all_reduce`` and its siblings. Call it between two steps, on all ranks."""
+    states: Dict[str, Any] = {group.group_name: group.state_dict(all_ranks=all_ranks) for group in groups()}
+    states[_FUNCTIONS] = _functions.state_dict(all_ranks)
     return {name: state for name, state in states.items() if state}
 
 
 def load_state_dict(states: Any) -> None:
     """Restores results of ``state_dict`` on all ranks: one, or a list of those of all ranks. Call
     it when the framework has made its groups, in the same order as in the run that was saved."""
-    given = [states] if isinstance(states, dict) else list(states)
+    given = _saved.listed(states)
+    _functions.load_state_dict([one[_FUNCTIONS] for one in given if _FUNCTIONS in one])
     own = {group.group_name: group for group in groups()}
-    for name in dict.fromkeys(name for one in given for name in one):
+    for name in dict.fromkeys(name for one in given for name in one if name != _FUNCTIONS):
         if name not in own:
             raise _core.StateError(
                 f"the state has a process group '{name}', but this run has {', '.join(map(repr, own)) or 'none'} that compresses; make the "
@@ -168,7 +192,7 @@ def _present_options() -> GroupOptions:
 def _create(given: Any, backend_options: Any) -> CompressedGroup:
     """Creates a group for PyTorch."""
     _check_version()
-    options = _present_options()
+    options = _present_options().within(deadline_of(given.timeout))
     store = dist.PrefixStore("gradwire", given.store)
     _compare(store, given.group_rank, given.group_size, options)
     inner = dist.ProcessGroup(store, given.group_rank, given.group_size)

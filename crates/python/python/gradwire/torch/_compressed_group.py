@@ -187,6 +187,11 @@ class CompressedGroup(ProcessGroup):
             self._inner.abort()
 
     @property
+    def configured(self) -> Optional[GroupOptions]:
+        """The options of a group of the backend; ``None`` of a group that ``wrap`` has made."""
+        return self._calls.options if self._owns else None
+
+    @property
     def ended(self) -> bool:
         """Whether the group has ended."""
         return self._ended

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+import warnings
+from typing import Any, Dict, List, Mapping, Optional
 from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
 
 from .. import _core
-from ._compressed_group import flat_or_none
-from ._group_calls import Averaging, Calls, is_mean
+from ._deadlines import deadline_of_group
+from ._group_calls import Averaging, Calls, flat_or_none, is_mean
 from ._group_options import GroupOptions
 from ._modes import without_gradients
+from ._states import State
 
 # The exchanges of each process group, by compressor.
 _calls: WeakKeyDictionary[Any, Dict[str, Calls]] = WeakKeyDictionary()
@@ -111,12 +113,10 @@ def _calls_of(group: Optional[Any], compressor: str, name: Optional[str], keeps:
     own = dist.group.WORLD if group is None else group
     if not isinstance(own, dist.ProcessGroup):
         raise _core.ConfigError(f"group={group!r} is no process group; of a DeviceMesh, give mesh.get_group()")
-    known = _calls.setdefault(own, {})
-    if compressor not in known:
-        options = GroupOptions(compressor, raw_below=0, when="always")
-        options.check_alone()
-        known[compressor] = Calls(own, options)
-    calls = known[compressor]
+    is_first = compressor not in _calls.get(own, {})
+    calls = _known(own, compressor)
+    if is_first and calls.options.keeps():
+        _warn_of_waiting(own, compressor)
     if name is None:
         if keeps and calls.options.keeps():
             raise _core.ConfigError(
@@ -125,6 +125,59 @@ def _calls_of(group: Optional[Any], compressor: str, name: Optional[str], keeps:
             )
         calls.tell_step()
     return calls
+
+
+def _known(group: Any, compressor: str) -> Calls:
+    """The calls of a group with a compressor."""
+    known = _calls.setdefault(group, {})
+    if compressor not in known:
+        options = GroupOptions(compressor, raw_below=0, when="always").within(deadline_of_group(group))
+        options.check_alone()
+        known[compressor] = Calls(group, options)
+    return known[compressor]
+
+
+def _warn_of_waiting(group: Any, compressor: str) -> None:
+    """Warns if residuals of another compressor were loaded, and no call has used them."""
+    waiting = [other for other, calls in _calls[group].items() if calls.is_waiting and calls.options.keeps()]
+    if waiting:
+        warnings.warn(
+            f"residuals of '{compressor}' begin empty, but the loaded state has residuals of '{waiting[0]}' that no call has used; if they "
+            "belong to the same tensors, call with the compressor of the saved run",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+
+
+def state_dict(all_ranks: bool) -> Dict[str, Dict[str, Dict[str, State]]]:
+    """The states of the functions, by process group and compressor."""
+    found: Dict[str, Dict[str, Dict[str, State]]] = {}
+    for name, group in _groups().items():
+        for compressor, calls in _calls.get(group, {}).items():
+            state = calls.state_dict(all_ranks)
+            if state:
+                found.setdefault(name, {})[compressor] = state
+    return found
+
+
+def load_state_dict(states: List[Mapping[str, Mapping[str, Any]]]) -> None:
+    """Restores results of ``state_dict``; each at the first call over its group with its
+    compressor."""
+    known = _groups()
+    for name, compressor in dict.fromkeys((name, compressor) for one in states for name in one for compressor in one[name]):
+        if name not in known:
+            raise _core.StateError(
+                f"the state has residuals of functions such as gradwire.torch.all_reduce over process group '{name}', but this run has "
+                f"{', '.join(map(repr, known)) or 'none'}; make the groups of the saved run first, in the same order"
+            )
+        _known(known[name], compressor).load_state_dict([one[name][compressor] for one in states if compressor in one.get(name, {})])
+
+
+def _groups() -> Dict[str, Any]:
+    """The process groups of this rank, by name."""
+    if not dist.is_available():
+        return {}
+    return {group.group_name: group for group in dist.distributed_c10d._world.pg_map}
 
 
 def _check(tensor: Any, op: Any, plain: str) -> None:

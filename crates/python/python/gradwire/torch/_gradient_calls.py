@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from ._optimizer_steps import after_steps
 
 # A backward pass, or a block of ``gradients()``.
 Pass = Tuple[str, int]
@@ -92,19 +93,6 @@ def is_of_function() -> bool:
     return node is not None and "AccumulateGrad" not in node.name() and not hasattr(node, "param_group")
 
 
-def watch_optimizers(listener: Callable[[torch.optim.Optimizer], None]) -> None:
-    """Calls a method of an object after each step of an optimizer, as long as the object is
-    alive."""
-    reference = weakref.WeakMethod(listener)
-
-    def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        alive = reference()
-        if alive is not None:
-            alive(optimizer)
-
-    weakref.finalize(listener.__self__, register_optimizer_step_post_hook(note).remove).atexit = False  # type: ignore[attr-defined]
-
-
 class StepEnds:
     """Tells a process group when a step has ended: an optimizer has taken its step since the first
     collective, or its values were not finite, so the optimizer takes none, and another pass begins.
@@ -116,7 +104,7 @@ class StepEnds:
         # Whether an optimizer has taken a step since the present step began, and whether the last
         # one was outside of a backward pass.
         self._stepped = self._stepped_outside = False
-        watch_optimizers(self._note)
+        after_steps(self._note)
         self._pass: Optional[Pass] = None
         # The block that was open at the last call, and the number of functions that the forward
         # passes of this thread had called.
@@ -152,5 +140,5 @@ class StepEnds:
         self._stepped = self._stepped_outside = self._told = False
         return True
 
-    def _note(self, _: torch.optim.Optimizer) -> None:
+    def _note(self, *_: Any) -> None:
         self._stepped, self._stepped_outside = True, torch._C._current_graph_task_id() == -1

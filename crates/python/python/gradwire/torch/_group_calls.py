@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, ContextManager, Dict, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -13,9 +13,11 @@ from torch._C._distributed_c10d import Work
 from torch.futures import Future
 
 from .. import _core
+from . import _saved
 from ._call_sites import CallSite, CallSites, GroupDescription
 from ._gradient_calls import is_of_function, present_pass
 from ._group_call import Call
+from ._group_errors import naming
 from ._group_exchange import Average, GroupExchange
 from ._group_options import GATHERS, REPLICAS, SHARDS, GroupOptions
 from ._options import compare
@@ -181,7 +183,9 @@ class Calls:
                 "process group"
             )
         try:
-            exchange = self.exchange(exchange_kind)
+            # All ranks connect at the first call of a kind.
+            with self._naming(kind.place(0) if name is None else kind.named(name)):
+                exchange = self.exchange(exchange_kind)
             return Averaging(exchange, self._average(exchange, kind, call, name))
         finally:
             self._busy.release()
@@ -191,11 +195,15 @@ class Calls:
             place = exchange.place(kind, call.values, name)
             collective = kind.collective if name is None else f"{kind.collective} '{name}'"
             self._sites.count(CallSite(collective, kind.elements, kind.element_type, self.options.compressor, "", place=place))
-            return exchange.average(call._replace(place=place))
+            with self._naming(place):
+                return exchange.average(call._replace(place=place))
         except BaseException:
             # The other ranks wait for this one.
             exchange.fail()
             raise
+
+    def _naming(self, place: str) -> ContextManager[None]:
+        return naming(lambda: place, self._group.group_name, self.options)
 
     def _factor(self, op: Any) -> float:
         return 1.0 if op == dist.ReduceOp.AVG else float(self.ranks)
@@ -219,12 +227,24 @@ class Calls:
         return {kind: exchange.stats() for kind, exchange in self._exchanges.items()}
 
     def state_dict(self, all_ranks: bool) -> Dict[str, State]:
-        """The state of each exchange."""
-        return {kind: exchange.state_dict(all_ranks=all_ranks) for kind, exchange in self._exchanges.items()}
+        """The state of each exchange. States that were loaded, and that no call has used yet, stay
+        as they are."""
+        if all_ranks:
+            # All ranks call it, so they can connect.
+            for kind in list(self._states):
+                self.exchange(kind)
+        waiting = {kind: _saved.share(parts, self._rank, self.ranks) for kind, parts in self._states.items()}
+        known = {kind: exchange.state_dict(all_ranks=all_ranks) for kind, exchange in self._exchanges.items()}
+        return {**{kind: state for kind, state in waiting.items() if state}, **known}
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there are loaded states that no call has used yet."""
+        return bool(self._states)
 
     def load_state_dict(self, states: Any) -> None:
         """Restores the states of exchanges; those that are not connected yet, when they connect."""
-        given = [states] if isinstance(states, dict) else list(states)
+        given = _saved.listed(states)
         for kind in (REPLICAS, SHARDS, GATHERS):
             parts = [one[kind] for one in given if kind in one]
             if not parts:

@@ -6,7 +6,7 @@ import time
 import warnings
 import weakref
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 import torch
 from torch.futures import Future
@@ -15,10 +15,12 @@ from .. import _core
 from .._arrays import buffer
 from . import _device, _saved, _states
 from ._failures import Pending
-from ._gradient_calls import StepEnds, after_block, present_pass, watch_optimizers
+from ._gradient_calls import StepEnds, after_block, present_pass
 from ._group_call import Call
+from ._group_errors import naming
 from ._group_options import GroupOptions
 from ._handle import Handle
+from ._optimizer_steps import after_steps
 from ._options import compare
 from ._owners import Owners, gradients_of
 from ._places import Kind, Places
@@ -50,8 +52,11 @@ class GroupExchange(Handle):
     def __init__(self, options: GroupOptions, kind: str, group: Any, trainer: int) -> None:
         """``kind``: of the calls. ``trainer``: the thread that trains; the first call may come in a
         thread of autograd."""
-        self._options = options.of_kind(kind)
-        super().__init__([], self._options, group, None, f"a compressed {kind} of process group '{group.group_name}'")
+        self._given, self._options = options, options.of_kind(kind)
+        self._group_name: str = group.group_name
+        # The place of the first call whose average failed.
+        self._failed_place = ""
+        super().__init__([], self._options, group, None, f"a compressed {kind} of process group '{self._group_name}'")
         # A group that compresses lets its inner one send. The group may be the key of this object.
         self._request = options.request(weakref.proxy(getattr(group, "_inner", group)), kind)
         self._stepping.set_trainer(trainer)
@@ -79,7 +84,7 @@ class GroupExchange(Handle):
         self._under_way = Pending()
         # Whether messages may not have left, and nobody waits for them yet.
         self._has_sent = self._will_flush = False
-        watch_optimizers(self._bind)
+        after_steps(self._bind)
         self._has_warned = self._has_warned_of_models = False
         # The optimizers that took a step after calls of the present step, and of the last one with
         # calls whose owners are unknown.
@@ -109,9 +114,9 @@ class GroupExchange(Handle):
                 self._addresses[values.data_ptr()] = kind, number
             return kind.place(number)
         self._named.add(name)
-        return f"{name} {kind.element_type}[{kind.elements}]"
+        return kind.named(name)
 
-    def _bind(self, optimizer: torch.optim.Optimizer) -> None:
+    def _bind(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """Gives places of the present step to the parameters of an optimizer, whose step uses what
         was exchanged there."""
         self._optimizers.add(optimizer)
@@ -151,7 +156,8 @@ class GroupExchange(Handle):
     def _begin_step(self) -> None:
         if self._on_device is not None:
             self._on_device.end_step()
-        has_calls = self._last is not None
+        # Calls with names come back in steps of their own.
+        has_calls = self._last is not None and not self._named
         self._step += 1
         self._last = None
         self._named.clear()
@@ -243,6 +249,7 @@ class GroupExchange(Handle):
         def finish() -> None:
             try:
                 if self._reducer.failed:
+                    self._failed_place = self._failed_place or call.place
                     # The values are no averages.
                     raise _core.GradwireError(f"the exchange of '{call.place}' failed; wait() of its work raises the cause")
                 average.skipped = self._reducer.skipped(step)
@@ -275,7 +282,7 @@ class GroupExchange(Handle):
             if self._failure is not None:
                 raise self._failure
         elif self._reducer.failed:
-            self._reducer.wait()
+            self._wait_for_reducer()
         elif self._has_sent and not self._will_flush and torch._C._current_graph_task_id() == -1:
             # A backward pass waits at its end.
             self._will_flush = True
@@ -287,14 +294,22 @@ class GroupExchange(Handle):
         self._will_flush = False
         if self._under_way.idle and not self._closed and not failed:
             self._has_sent = False
+            self._wait_for_reducer()
+
+    def _wait_for_reducer(self) -> None:
+        with self._naming():
             self._reducer.wait()
+
+    def _naming(self) -> ContextManager[None]:
+        """A block that waits for averages."""
+        return naming(lambda: self._failed_place, self._group_name, self._given)
 
     def close(self) -> None:
         """Ends the exchange, after the averages under way."""
         if not self._closed and not self._reducer.forked:
             self._closed = True
             try:
-                self._reducer.wait()
+                self._wait_for_reducer()
             except _core.GradwireError as error:
                 # Whoever waits for the work gets it.
                 self._failure = error
@@ -307,7 +322,8 @@ class GroupExchange(Handle):
     def _wait_for_averages(self) -> None:
         if self._on_device is not None:
             self._on_device.end_step()
-        super()._wait_for_averages()
+        with self._naming():
+            super()._wait_for_averages()
 
     @property
     def _states(self) -> Any:

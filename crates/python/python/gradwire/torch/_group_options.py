@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, List, Optional
 
 from .. import _core
 from .._arrays import whole_number
 from .._specs import has_error_feedback
+from ._deadlines import DEADLINE
 from ._device import Request
 from ._options import Options
 
@@ -20,6 +21,8 @@ _EXCHANGES = {SHARDS: "reduce-scatter", GATHERS: "gather-shards"}
 class GroupOptions(Options):
     """How a process group compresses. ``configure`` documents the fields."""
 
+    # ``None``: the timeout of the group.
+    deadline: Optional[float] = field(default=None, compare=False)  # type: ignore[assignment]
     on_nonfinite: str = "skip"
     raw_below: int = 4096
     # What is averaged has one dimension.
@@ -27,12 +30,21 @@ class GroupOptions(Options):
     when: str = "backward"
     transport: str = "auto"
 
+    def within(self, deadline: float) -> GroupOptions:
+        """The same options, with a deadline if they have none."""
+        return self if self.deadline is not None else replace(self, deadline=deadline)
+
+    def changes(self, before: GroupOptions) -> List[str]:
+        """The names of the options that differ from those of a group."""
+        own = {name: value for name, value in vars(self).items() if name != "deadline" or value is not None}
+        return [name for name, value in own.items() if value != getattr(before, name)]
+
     def of_kind(self, kind: str) -> Options:
         """The options of the exchange of a kind of calls."""
         # Short tensors are passed on before. The buffer of a gather has no values yet.
         nonfinite = "error" if kind == GATHERS else self.on_nonfinite
         changed = {"exchange": _EXCHANGES.get(kind, self.exchange), "raw_below": 0, "on_nonfinite": nonfinite}
-        return Options.of({**vars(self), **changed})
+        return Options.of({**vars(self.within(DEADLINE)), **changed})
 
     def request(self, group: Any, kind: str) -> Request:
         """Where a kind of calls is compressed and exchanged; ``group`` sends tensors of devices."""

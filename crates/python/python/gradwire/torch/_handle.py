@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from functools import partial
@@ -108,14 +109,16 @@ class Handle(Exchanging):
         self._wait_seconds = 0.0
 
     def _present_scale(self) -> Scale:
-        """The factor of the ``GradScaler``. It stays on the GPU, because reading it would wait for
+        """The factor of the ``GradScaler``; NaN in place of infinity, because gradients that are
+        divided by infinity would be zeros. It stays on the GPU, because reading it would wait for
         the GPU."""
         if self._scaler is None:
             return 1.0
         scale = getattr(self._scaler, "_scale", None)
         if isinstance(scale, torch.Tensor) and scale.device.type == "cuda":
-            return scale.detach().clone()
-        return float(self._scaler.get_scale())
+            return scale.detach().clone().masked_fill_(scale.isinf(), torch.nan)
+        given = float(self._scaler.get_scale())
+        return math.nan if math.isinf(given) else given
 
     def _wait_at_end(self) -> None:
         """Makes the end of the backward pass wait for all averages of the step.

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional
 
 import torch
 
-from ._gradient_calls import watch_optimizers
+from ._optimizer_steps import after_steps
 
 
 class Owners:
@@ -23,7 +23,7 @@ class Owners:
         self._alive: Dict[int, Any] = {}
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._parameters: Optional[Dict[int, torch.Tensor]] = None
-        watch_optimizers(self._note)
+        after_steps(self._note)
 
     def forget_addresses(self) -> None:
         """Another pass begins, with gradients at other addresses."""
@@ -53,7 +53,7 @@ class Owners:
             self._numbers[key] = max(self._numbers.values(), default=-1) + 1
         return self._numbers[key]
 
-    def _note(self, optimizer: torch.optim.Optimizer) -> None:
+    def _note(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._optimizers.add(optimizer)
 
 

@@ -20,6 +20,10 @@ class Kind(NamedTuple):
         """The name of the place with this number, from 0, among those of this kind."""
         return f"{self.collective} {self.element_type}[{self.elements}] #{number}"
 
+    def named(self, name: str) -> str:
+        """The name of the place of a tensor with a name."""
+        return f"{name} {self.element_type}[{self.elements}]"
+
 
 class Changes(NamedTuple):
     """The places whose residuals may belong to other tensors from now on, and those that have not

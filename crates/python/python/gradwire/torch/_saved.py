@@ -101,6 +101,16 @@ def _parts(state: State, size: int) -> List[Any]:
     return [exchange[own]]
 
 
+def share(states: Sequence[State], rank: int, size: int) -> State:
+    """The part of loaded states that a rank in a group of ``size`` ranks saves again before it has
+    used them; empty if it has none."""
+    with reading():
+        entries = [entry for state in states for entry in state["exchange"].items()]
+        # A rank has loaded the states of all ranks of a group, or only its own.
+        own = entries[rank::size] if len(entries) == states[0]["world_size"] else entries
+        return {**states[0], "exchange": dict(own)} if own else {}
+
+
 def unpack(packed: Any) -> bytes:
     """Bytes from the tuple with a tensor of them, which a file format may have made a list."""
     tensor = packed[0] if isinstance(packed, (list, tuple)) and packed else packed

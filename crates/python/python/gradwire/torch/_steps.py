@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import weakref
-from typing import Any, Callable, Dict, List, Sequence, Set
+from typing import Any, Dict, List, Sequence, Set
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from ._optimizer_steps import after_steps
 from ._units import Unit
 
 
@@ -35,9 +34,8 @@ class Steps:
         # reduced since.
         self._gathered: Dict[Unit, int] = {}
         self._finished: Set[Unit] = set()
-        # Removes the hook of all optimizers.
-        self.close = weakref.finalize(self, register_optimizer_step_post_hook(_notes_of(self)).remove)
-        self.close.atexit = False
+        # Ends the calls of ``_note``.
+        self.close = after_steps(self._note)
 
     def begins_pass(self) -> bool:
         """Whether the next reduction is the first of its backward pass, or outside of one."""
@@ -78,20 +76,8 @@ class Steps:
             self._finished.discard(unit)
         return known
 
-    def _note(self, optimizer: torch.optim.Optimizer) -> None:
+    def _note(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """Notes that an optimizer has taken a step after the backward pass."""
         if not self._stepped and torch._C._current_graph_task_id() == -1:
             own = {id(parameter) for unit in self._units for parameter in unit.shards}
             self._stepped = any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"])
-
-
-def _notes_of(steps: Steps) -> Callable[..., None]:
-    """The hook of all optimizers. It keeps no reference to ``steps``."""
-    reference = weakref.ref(steps)
-
-    def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        noted = reference()
-        if noted is not None:
-            noted._note(optimizer)
-
-    return note

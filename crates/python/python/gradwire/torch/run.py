@@ -28,6 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 from .. import _core
 from . import _state_files
 from ._hook import Hook, hook
+from ._mid_step import state_or_nothing
 from ._register import register
 
 # Errors of this module name it.
@@ -138,7 +139,7 @@ class _Replacement:
         if handle._load_with(partial(_state_files.read, folder, self._rank, size)):
             _say(f"continues at step {handle.step} with the state in {folder}")
         else:
-            _say(f"begins without residuals, because {folder} has no state yet")
+            _say(f"begins without residuals, because {folder} has no complete state")
 
     def _scaling(self) -> Dict[str, Any]:
         """The arguments of ``register`` for the script's ``GradScaler``, if it has one."""
@@ -157,10 +158,13 @@ class _Replacement:
             return
         for at, handle in enumerate(self._handles):
             folder = _folder(self._state, at)
-            _state_files.write(folder, self._rank, handle.state_dict())
-            if self._rank == 0:
+            state = state_or_nothing(handle.state_dict)
+            _state_files.write(folder, self._rank, state)
+            # One rank of each node, whose disks may be their own.
+            if int(os.environ.get("LOCAL_RANK", self._rank)) == 0:
                 _state_files.remove_stale(folder, self._ranks)
-            _say(f"saved the state after step {handle.step} in {folder}")
+            if state:
+                _say(f"saved the state after step {state['step']} in {folder}")
 
     def _report(self) -> None:
         for handle in self._handles:

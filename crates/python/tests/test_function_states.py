@@ -1,0 +1,113 @@
+"""States of compressed collectives as functions: a run that goes on in new processes, on the same
+number of ranks or on another one."""
+
+import warnings
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import gradwire
+import gradwire.torch
+from world import ranks
+
+TOPK = "topk:ratio=0.1"
+PLACE = "embedding float32[1200]"
+
+
+def values(rank, step):
+    return torch.randn(1200, generator=torch.Generator().manual_seed(10 * step + rank))
+
+
+def steps(rank, numbers):
+    """What two tensors with names receive in some steps, and one without a name."""
+    found = []
+    for step in numbers:
+        tensor, part = values(rank, step), torch.empty(1200 // dist.get_world_size())
+        gradwire.torch.all_reduce(tensor, TOPK, name="embedding")
+        gradwire.torch.reduce_scatter_tensor(part, values(rank, step + 100), "eden:ef=on", name="head")
+        drawn = values(rank, step)
+        gradwire.torch.all_reduce(drawn, "eden")
+        found += [tensor, part, drawn]
+    return torch.cat(found)
+
+
+def residual(compressor=TOPK):
+    """What this rank keeps for the embedding; zeros for nothing."""
+    reducer = gradwire.torch._functions._calls[dist.group.WORLD][compressor]._exchanges["all-reduce"]._reducer
+    return torch.frombuffer(bytearray(reducer.array(PLACE, "residual") or 4800), dtype=torch.float32)
+
+
+def saved(rank, size):
+    assert gradwire.torch.state_dict() == {}
+    steps(rank, range(3))
+    own, everyone = gradwire.torch.state_dict(), gradwire.torch.state_dict(all_ranks=True)
+    return own, everyone, residual(), steps(rank, range(3, 5))
+
+
+def exchanges(states):
+    """The bytes of the states of exchanges in a state, by place in it."""
+    return {
+        (group, compressor, kind, rank): packed.numpy().tobytes()
+        for group, parts in states["functions of gradwire.torch"].items()
+        for compressor, kinds in parts.items()
+        for kind, state in kinds.items()
+        for rank, (packed, *_) in state["exchange"].items()
+    }
+
+
+def resumed(rank, size, states):
+    gradwire.torch.load_state_dict(states[rank] if isinstance(states, list) else states)
+    # Before the first call, too.
+    again = exchanges(gradwire.torch.state_dict())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return again, steps(rank, range(3, 5))
+
+
+def test_a_run_goes_on_in_new_processes():
+    first, second = ranks(2, saved)
+    expected = [first[3], second[3]]
+    assert sorted(exchanges(first[1])) == sorted([*exchanges(first[0]), *exchanges(second[0])])
+    # Each rank its own state, and all ranks the states of all.
+    for states in ([first[0], second[0]], first[1]):
+        results = ranks(2, resumed, states)
+        for (again, found), whole, (own, *_) in zip(results, expected, (first, second)):
+            assert torch.equal(found, whole)
+            assert again == exchanges(own)
+
+
+def on_three(rank, size, states):
+    gradwire.torch.load_state_dict(states)
+    # All ranks connect to collect the states of all, and the loaded ones are shared out.
+    everyone = gradwire.torch.state_dict(all_ranks=True)
+    return residual(), len({key[-1] for key in exchanges(everyone)}), steps(rank, range(1))
+
+
+def test_another_number_of_ranks_shares_the_residuals():
+    (first, second) = ranks(2, saved)
+    mean = (first[2] + second[2]) / 2
+    assert mean.any()
+    for states in (first[1], [first[0], second[0]]):
+        results = ranks(3, on_three, states)
+        assert torch.allclose(sum(found for found, _, _ in results) / 3, mean, atol=1e-6)
+        assert all(count == 3 and torch.equal(found[:1200], results[0][2][:1200]) for _, count, found in results)
+
+
+def misused(rank, size, state):
+    with pytest.raises(gradwire.StateError, match="process group '77', but this run has '"):
+        gradwire.torch.load_state_dict({"functions of gradwire.torch": {"77": {TOPK: {}}}})
+    with pytest.raises(gradwire.StateError, match="the state is None"):
+        gradwire.torch.load_state_dict(None)
+    gradwire.torch.load_state_dict(state)
+    with pytest.warns(RuntimeWarning, match="residuals of 'topk:ratio=0.2' begin empty, but .* of 'topk:ratio=0.1' that no call has used"):
+        gradwire.torch.all_reduce(values(rank, 0), "topk:ratio=0.2", name="embedding")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gradwire.torch.all_reduce(values(rank, 0), "topk:ratio=0.2", name="embedding")
+
+
+def test_states_that_fit_no_call_are_noticed():
+    (own, _, _, _), _ = ranks(2, saved)
+    state = {name: {group: {TOPK: parts[TOPK]} for group, parts in groups.items()} for name, groups in own.items()}
+    ranks(2, misused, state)
