@@ -2,9 +2,9 @@
 Needs a C compiler, but no GPU.
 
 Triton compiles and launches kernels as for an H100, with a CUDA driver whose functions do nothing.
-Collectives are those of PyTorch's fake process group, which send nothing. PyTorch's operations run
-on a small bucket on the CPU. So the times leave out the driver's part of launches, and streams and
-events.
+Each collective is an all-reduce of PyTorch's fake process group, which does nothing either.
+PyTorch's operations run on a small bucket on the CPU. So the times leave out the driver's part of
+launches, and streams and events.
 
 The time of a step is the host's time at the end of a step, without the time of the buckets. With
 --ordinary, Triton makes every launch.
@@ -59,6 +59,7 @@ import torch
 import torch.distributed as dist
 import triton
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.distributed.distributed_c10d import AllreduceOptions
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.driver import CudaDriver
@@ -95,11 +96,8 @@ def main():
         _repeated.KNOWN = False
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=given.ranks)
     bucket = torch.randn(sum(torch.Size(shape).numel() for shape in SHAPES.values()))
-    hook = SimpleNamespace(buffer=lambda: bucket)
-    send = dist.all_reduce
-    dist.all_reduce = lambda tensor, **options: Sent(send(tensor, **options), tensor)
     print(f"{'microseconds of host time':<32}{'a bucket':>10}{'launches':>10}{'a step':>10}")
-    print(f"{'fp16_compress_hook':<32}{shortest(lambda: fp16_compress_hook(None, hook).wait()):>10.0f}")
+    print(f"{'fp16_compress_hook':<32}{shortest(fp16_hook(bucket)):>10.0f}")
     for spec in given.specs:
         for exchange in ("scatter-reduce", "all-gather"):
             average, end = transport(spec, exchange, bucket)
@@ -114,17 +112,37 @@ def main():
             print(f"{spec + ', ' + exchange:<32}{of_bucket:>10.0f}{count:>10}{of_step:>10.0f}")
 
 
-class Sent:
-    """A collective of the fake process group, whose own future has no value."""
+def fp16_hook(bucket):
+    """A function that averages a bucket by PyTorch's hook."""
+    # The future of a fake collective has no value.
+    future = torch.futures.Future()
+    future.set_result([bucket.half()])
+    sent = SimpleNamespace(get_future=lambda: future)
+    send = dist.all_reduce
 
-    def __init__(self, work, tensor):
-        self.work, self.tensor = work, tensor
+    def all_reduce(tensor, **options):
+        send(tensor, **options).wait()
+        return sent
 
-    def get_future(self):
-        self.work.wait()
-        future = torch.futures.Future()
-        future.set_result([self.tensor])
-        return future
+    dist.all_reduce = all_reduce
+    hook = SimpleNamespace(buffer=lambda: bucket)
+    return lambda: fp16_compress_hook(None, hook).wait()
+
+
+class Group:
+    """The fake process group. Its own all-gather and all-to-all copy all bytes, by many of PyTorch's
+    operations."""
+
+    def __init__(self, group):
+        self.rank, self.size, self.allreduce = group.rank, group.size, group.allreduce
+        self.options = AllreduceOptions()
+        self.options.asyncOp = False
+
+    def _allgather_base(self, received, sent, options):
+        return self.allreduce([received], self.options)
+
+    def alltoall_base(self, received, sent, own, lengths, options):
+        return self.allreduce([received], self.options)
 
 
 def transport(spec, exchange, bucket):
@@ -138,7 +156,8 @@ def transport(spec, exchange, bucket):
         message_specs=lambda step: specs,
         nonfinite_remedy="",
     )
-    averaging = DeviceTransport(reducer, list(SHAPES.items()), Values(bucket.device, True, False), dist.group.WORLD, 0)
+    values, group = Values(bucket.device, True, False), Group(dist.group.WORLD)
+    averaging = DeviceTransport(reducer, list(SHAPES.items()), values, group, 0)
     names = list(SHAPES)
     return lambda step: averaging.average(0, step, names, bucket, 1.0), averaging.end_step
 

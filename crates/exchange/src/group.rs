@@ -39,7 +39,7 @@ impl Group {
     }
 
     /// The tensors, in order.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece<'_>> + Clone {
         (0..self.tensors.len()).map(|at| self.piece(at))
     }
 

@@ -120,6 +120,11 @@ impl<'a> Reduction<'a> {
         Operation::whole(phase, self.step)
     }
 
+    /// The operation of a message about a piece.
+    pub(super) fn operation_of<'t>(&self, phase: Phase, piece: &Piece<'t>) -> Operation<'t> {
+        Operation::tensor(phase, piece.index, piece.tensor.name(), self.step)
+    }
+
     /// The operation of a message about the whole group. It names the group's first tensor, so
     /// ranks notice if they are at different groups.
     pub(super) fn operation_of_group(&self, phase: Phase) -> Operation<'a> {
@@ -222,10 +227,22 @@ impl<'a> Reduction<'a> {
                 .map_err(|error| ExchangeError::decoding(sender.rank, phase, self.step, error));
         }
         self.each_message(phase, sender, packed, pieces, |own, piece, message| {
-            let out = &mut values[piece.range.clone()];
-            let added = own.codecs.at(&piece, own.step).add(sender, message, out);
-            added.map_err(|error| ExchangeError::decoding(sender.rank, phase, own.step, error))
+            own.add(phase, sender, &piece, message, values)
         })
+    }
+
+    /// Decodes a rank's message for a piece, and adds it to `values`.
+    pub(super) fn add(
+        &mut self,
+        phase: Phase,
+        sender: Sender,
+        piece: &Piece<'_>,
+        message: &[u8],
+        values: &mut [f32],
+    ) -> Result<()> {
+        let out = &mut values[piece.range.clone()];
+        let added = self.codecs.at(piece, self.step).add(sender, message, out);
+        added.map_err(|error| ExchangeError::decoding(sender.rank, phase, self.step, error))
     }
 
     /// Calls `take` with each piece and its message from a rank.
@@ -237,25 +254,21 @@ impl<'a> Reduction<'a> {
         pieces: impl Iterator<Item = Piece<'t>>,
         mut take: impl FnMut(&mut Self, Piece<'t>, &'m [u8]) -> Result<()>,
     ) -> Result<()> {
-        let (step, mut read) = (self.step, 0);
+        let mut read = 0;
         if sender.weight != 0.0 {
             for piece in pieces {
-                let operation = Operation::tensor(phase, piece.index, piece.tensor.name(), step);
+                let operation = self.operation_of(phase, &piece);
                 let message = packed::next(sender.rank, packed, &mut read, operation)?;
                 take(self, piece, message)?;
             }
         }
-        packed::finish(sender.rank, packed, read, Operation::whole(phase, step))
+        packed::finish(sender.rank, packed, read, self.operation(phase))
     }
 
-    /// Turns the means of all tensors into the input of the optimizer: the mean itself, or the
-    /// result of a vote.
-    pub(super) fn aggregate(&mut self, means: &mut [f32]) -> Result<()> {
-        for piece in self.group.pieces() {
-            let mean = &mut means[piece.range.clone()];
-            self.codecs.at(&piece, self.step).aggregate(mean)?;
-        }
-        Ok(())
+    /// Turns the mean of a piece into the input of the optimizer: the mean itself, or the result of
+    /// a vote.
+    pub(super) fn aggregate(&mut self, piece: &Piece<'_>, means: &mut [f32]) -> Result<()> {
+        Ok(self.codecs.at(piece, self.step).aggregate(&mut means[piece.range.clone()])?)
     }
 }
 

@@ -177,7 +177,9 @@ impl Hierarchical {
             let pieces = step.group.pieces();
             step.decompress(|step| step.decode_all(Phase::Gather, sender, packed, pieces, values))?;
         }
-        step.decompress(|step| step.aggregate(values))
+        step.decompress(|step| {
+            step.group.pieces().try_for_each(|piece| step.aggregate(&piece, values))
+        })
     }
 
     /// As a leader: sends the mean to the members.

@@ -10,6 +10,7 @@ mod collective;
 pub mod gather_shards;
 pub mod hierarchical;
 mod packed;
+mod received;
 pub mod reduce_scatter;
 mod scatter;
 pub mod scatter_reduce;
@@ -33,7 +34,7 @@ pub(crate) fn of(
 ) -> Result<Box<dyn Collective>> {
     Ok(match config.exchange {
         Exchange::AllReduce => Box::new(all_reduce::AllReduce::new(config.workers())),
-        Exchange::AllGather => Box::<all_gather::AllGather>::default(),
+        Exchange::AllGather => Box::new(all_gather::AllGather::new(config.workers())),
         Exchange::ScatterReduce => {
             Box::new(scatter_reduce::ScatterReduce::new(config, cut, codecs, rank))
         }

@@ -5,10 +5,11 @@ use std::ops::Range;
 
 use super::collective::Reduction;
 use super::packed;
+use super::received::Received;
 use super::slices::{self, GroupSlice, Slice, slices_of};
-use crate::codecs::{Codecs, Sender};
+use crate::codecs::Codecs;
 use crate::group::Group;
-use crate::{ExchangeError, Operation, Phase, Result};
+use crate::{Operation, Phase, Result};
 
 /// Sends slices to their owners and averages this rank's own.
 pub(super) struct Scatter {
@@ -16,8 +17,8 @@ pub(super) struct Scatter {
     slices: Vec<Vec<Slice>>,
     /// Messages for each owner.
     outbox: Vec<Vec<u8>>,
-    /// The messages of each rank for this owner.
-    inbox: Vec<Vec<u8>>,
+    /// The messages for this owner.
+    inbox: Received,
     message: Vec<u8>,
     /// The means of this rank's slices, one after the other.
     means: Vec<f32>,
@@ -29,7 +30,7 @@ impl Scatter {
         Self {
             slices,
             outbox: vec![Vec::new(); ranks],
-            inbox: vec![Vec::new(); ranks],
+            inbox: Received::new(ranks),
             message: Vec::new(),
             means: Vec::new(),
         }
@@ -89,9 +90,9 @@ impl Scatter {
             step.send(to, operation, &self.outbox[to])?;
         }
         let rank = step.transport.rank();
-        self.inbox[rank].clone_from(&self.outbox[rank]);
+        self.inbox.from[rank].clone_from(&self.outbox[rank]);
         for from in (0..step.transport.size()).filter(|&from| from != rank) {
-            step.recv(from, operation, &mut self.inbox[from])?;
+            step.recv(from, operation, &mut self.inbox.from[from])?;
         }
         Ok(())
     }
@@ -115,19 +116,8 @@ impl Scatter {
                 one.piece(start..end)
             })
         };
-        means.clear();
         means.resize(own().map(|one| one.slice.range.len()).sum(), 0.0);
-        step.decompress(|step| {
-            for (from, packed) in inbox.iter().enumerate() {
-                let sender = Sender::one_of_all(from, step.weight(from, factor));
-                step.decode_all(Phase::Scatter, sender, packed, pieces(), means)?;
-            }
-            pieces().try_for_each(|piece| {
-                let mean = &mut means[piece.range.clone()];
-                step.codecs.at(&piece, step.step).aggregate(mean)?;
-                Ok::<(), ExchangeError>(())
-            })
-        })?;
+        step.decompress(|step| inbox.average(step, Phase::Scatter, factor, pieces(), means))?;
         own().zip(pieces()).try_for_each(|(one, piece)| take(step, one, &means[piece.range]))
     }
 }

@@ -11,6 +11,7 @@ mod custom;
 mod device;
 mod ef21;
 mod failures;
+mod gathered;
 mod global_model;
 mod identical;
 mod kept_arrays;
