@@ -58,7 +58,5 @@ fn installed(package: &Package) -> bool {
         let pip = "-m pip install --quiet --disable-pip-version-check --no-cache-dir";
         runs(python(package).args(pip.split(' ')).args(arguments.split(' ')))
     };
-    creates(&folder)
-        && INSTALLS.iter().all(|one| installs(&one))
-        && fs::write(stamp, wanted).is_ok()
+    creates(&folder) && INSTALLS.iter().all(installs) && fs::write(stamp, wanted).is_ok()
 }
