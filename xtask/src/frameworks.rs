@@ -5,7 +5,7 @@
 //! packages of the tests' environment, too.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use crate::counts::reads;
@@ -52,11 +52,10 @@ fn installed(package: &Package) -> bool {
         return true;
     }
     let _ = fs::remove_dir_all(&folder);
-    let creates =
-        |folder: &Path| runs(Command::new("python3").args(["-m", "venv"]).arg(folder.join("venv")));
+    let created = runs(Command::new("python3").args(["-m", "venv"]).arg(folder.join("venv")));
     let installs = |arguments: &&str| {
         let pip = "-m pip install --quiet --disable-pip-version-check --no-cache-dir";
         runs(python(package).args(pip.split(' ')).args(arguments.split(' ')))
     };
-    creates(&folder) && INSTALLS.iter().all(installs) && fs::write(stamp, wanted).is_ok()
+    created && INSTALLS.iter().all(installs) && fs::write(stamp, wanted).is_ok()
 }
