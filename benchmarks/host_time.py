@@ -130,8 +130,8 @@ def fp16_hook(bucket):
 
 
 class Group:
-    """The fake process group. Its own all-gather and all-to-all copy all bytes, by many of PyTorch's
-    operations."""
+    """The fake process group. Its own all-gather and all-to-all copy all bytes, by many operations
+    of PyTorch."""
 
     def __init__(self, group):
         self.rank, self.size, self.allreduce = group.rank, group.size, group.allreduce
