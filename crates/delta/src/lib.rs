@@ -42,6 +42,7 @@ mod buffer;
 mod decode;
 mod diff;
 mod element;
+mod ending;
 mod error;
 pub mod files;
 mod fold;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use super::contents::Item;
 use super::{Folder, chain};
+use crate::ending::check_file;
 use crate::files::{FileError, open_if_there};
 use crate::{Error, Receiver, State, Tensors, Update, progress};
 
@@ -31,7 +32,12 @@ struct Stream {
 impl Stream {
     /// Decodes and proves it for the weights of a receiver, and refuses weights from which no way
     /// leads to the newest ones.
-    fn stage<T: Tensors>(&self, receiver: &Receiver<T>, update: &mut Update) -> Result<(), Error> {
+    fn stage<T: Tensors>(
+        &mut self,
+        receiver: &Receiver<T>,
+        update: &mut Update,
+    ) -> Result<(), Error> {
+        check_file(&mut self.file)?;
         progress::expect(self.item.bytes);
         receiver.stage_into([BufReader::with_capacity(1 << 20, &self.file)], update)?;
         let (found, latest) = (update.target(), self.latest);
@@ -128,7 +134,7 @@ impl<T: Tensors> Receiver<T> {
     pub fn stage_next(&self, folder: &Folder, update: &mut Update) -> Result<bool, Error> {
         let (mut by_links, mut refused) = (true, None);
         loop {
-            let stream = match folder.next(self.state(), by_links) {
+            let mut stream = match folder.next(self.state(), by_links) {
                 Ok(Next::Stream(stream)) => stream,
                 Ok(Next::Newest(latest)) => {
                     self.set_state(latest);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use gradwire_delta::{Receiver, Source, Tensor, Update};
+use gradwire_delta::{FrameReader, Receiver, Source, Tensor, Update, check_ending};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
@@ -121,6 +121,13 @@ impl DeltaReceiver {
     ) -> PyResult<DeltaUpdate> {
         let streams: Vec<&[u8]> = streams.iter().map(|stream| &**stream).collect();
         watched(py, &progress, |progress| {
+            for stream in &streams {
+                FrameReader::new(*stream)?;
+                // A truncated stream is refused before it is decoded.
+                if let Some(ending) = stream.last_chunk() {
+                    check_ending(*ending, stream.len() as u64)?;
+                }
+            }
             progress.expect(streams.iter().map(|stream| stream.len() as u64).sum());
             let receiver = self.read();
             Ok(DeltaUpdate::new(receiver.stage(streams)?, self.list()))
