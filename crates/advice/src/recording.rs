@@ -186,14 +186,11 @@ mod tests {
         let dtypes = [Dtype::Bf16, Dtype::Bf16, Dtype::F32, Dtype::Bf16, Dtype::F32];
         // From the last to the first: 1 MiB of bfloat16, and the rest of it up to 25 MiB.
         let found = Bucket::form(&tensors, &dtypes, &[0.5, 0.4, 0.3, 0.2, 0.1]);
-        let found: Vec<_> = found.iter().map(|one| (&one.tensors[..], one.dtype, one.ready)).collect();
+        let found: Vec<_> =
+            found.iter().map(|one| (&one.tensors[..], one.dtype, one.ready)).collect();
         assert_eq!(
             found,
-            [
-                (&[3][..], Dtype::Bf16, 0.2),
-                (&[4, 2], Dtype::F32, 0.3),
-                (&[1, 0], Dtype::Bf16, 0.5)
-            ]
+            [(&[3][..], Dtype::Bf16, 0.2), (&[4, 2], Dtype::F32, 0.3), (&[1, 0], Dtype::Bf16, 0.5)]
         );
     }
 

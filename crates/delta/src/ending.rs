@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 
-use crate::frame::{MAGIC, check_ending};
 use crate::Error;
+use crate::frame::{MAGIC, check_ending};
 
 /// Refuses a file that is not complete, such as one that is still being written, by its first and
 /// last bytes. It is then at its start.

@@ -46,7 +46,8 @@ pub enum Error {
     /// Another process publishes to a folder.
     #[error(
         "another process publishes to '{}' ({holder}), and has not ended within {patience:?}; wait \
-         for it, or end it; each run needs a folder of its own", shown(folder)
+         for it, or end it; each run needs a folder of its own",
+        shown(folder)
     )]
     Busy {
         /// The folder.
@@ -60,7 +61,8 @@ pub enum Error {
     #[error(
         "'{}' holds {latest}, but the stream needs {expected} there: another trainer has published \
          to the folder, or this one has not resumed from it; follow the folder and resume, or use \
-         another folder; a folded delta must join deltas that are there", shown(folder)
+         another folder; a folded delta must join deltas that are there",
+        shown(folder)
     )]
     OtherPublisher {
         /// The folder.
@@ -74,7 +76,8 @@ pub enum Error {
     /// other weights.
     #[error(
         "'{}' gives {found}, but the newest weights of the folder are {latest}: another trainer \
-         has published to the folder; publish a snapshot of the newest weights", shown(path)
+         has published to the folder; publish a snapshot of the newest weights",
+        shown(path)
     )]
     OtherStream {
         /// The stream.

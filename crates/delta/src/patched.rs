@@ -88,10 +88,14 @@ fn check(tensor: &Tensor, changes: &Changes<'_>) -> Result<(), Error> {
         return refuse("its counts of changes are not one for each part; count all parts");
     }
     if !ends.is_sorted() || ends.last().copied().unwrap_or(0) != positions.len() {
-        return refuse("its counts of changes do not match the positions; count each position once");
+        return refuse(
+            "its counts of changes do not match the positions; count each position once",
+        );
     }
     if values.len() != positions.len() * tensor.element().width() {
-        return refuse("its values are not one for each changed position; give each position its value");
+        return refuse(
+            "its values are not one for each changed position; give each position its value",
+        );
     }
     for part in 0..ends.len() {
         let positions = &positions[changes.range(part)];
@@ -99,7 +103,9 @@ fn check(tensor: &Tensor, changes: &Changes<'_>) -> Result<(), Error> {
         if !positions.is_sorted_by(|one, next| one < next)
             || positions.last().is_some_and(|&last| last as usize >= len)
         {
-            return refuse("its positions do not increase within a part; sort them, and give each once");
+            return refuse(
+                "its positions do not increase within a part; sort them, and give each once",
+            );
         }
     }
     Ok(())

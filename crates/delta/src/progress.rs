@@ -13,17 +13,16 @@ use crate::Error;
 /// short, and weights must not stay half new.
 ///
 /// ```
-/// use gradwire_delta::{Error, Mirror, Progress, Receiver};
+/// use gradwire_delta::{Mirror, Progress, Receiver};
 ///
 /// let progress = Progress::default();
 /// std::thread::scope(|scope| {
 ///     let hashing = scope.spawn(|| progress.watch(|| Receiver::new(Mirror::default(), 1)));
 ///     while !hashing.is_finished() {
 ///         println!("{} of {} bytes", progress.done(), progress.total());
-        std::thread::sleep(std::time::Duration::from_millis(100));
+///         std::thread::sleep(std::time::Duration::from_millis(100));
 ///     }
 /// });
-/// # Ok::<(), Error>(())
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Progress(Arc<Counts>);

@@ -136,9 +136,8 @@ fn streaming_takes_64_mebibytes_a_thread_whatever_the_size_of_the_model() {
         let model = 2 * HALVES >> 20;
         assert!(peak <= model + most, "hashing: {peak} MiB beside a copy of {model} MiB");
         let mut stream = Vec::with_capacity(16 << 20);
-        let (_, peak) = peak_of(|| {
-            sender.diff(&new, &mut |frame| stream.write_all(frame)).unwrap()
-        });
+        let (_, peak) =
+            peak_of(|| sender.diff(&new, &mut |frame| stream.write_all(frame)).unwrap());
         let kept = stream.len() >> 20;
         assert!(peak <= most + 2 * kept, "diff: {peak} MiB with {threads} threads");
         let changes = 8 * (HALVES / RARITY) >> 20;

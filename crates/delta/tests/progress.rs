@@ -3,9 +3,7 @@
 mod common;
 
 use common::*;
-use gradwire_delta::{
-    DiffOptions, Error, Mirror, Progress, Receiver, Update, fold,
-};
+use gradwire_delta::{DiffOptions, Error, Mirror, Progress, Receiver, Update, fold};
 
 fn bytes(model: &Model) -> u64 {
     model.iter().map(|(_, bytes)| bytes.len() as u64).sum()

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 
 use gradwire::Tensor;
 use gradwire_advice::{
-    Bucket, Candidate, Cluster, MeasuredStep, Messages, OptimizerFamily, Progress, Recording, Situation,
-    advise,
+    Bucket, Candidate, Cluster, MeasuredStep, Messages, OptimizerFamily, Progress, Recording,
+    Situation, advise,
 };
 use gradwire_exchange::{Exchange, ExchangeError, Link, ParseExchangeError, Rule, RuleError};
 use gradwire_testbed::advice::shown;

@@ -68,8 +68,7 @@ fn gradients_of_16_bits_are_compared_with_messages_of_16_bits() {
     let mut rng = Rng::new(1, 2, 0, 0, 0);
     let wide: Vec<f32> = (0..ELEMENTS).map(|_| rng.normal()).collect();
     let halves: Vec<u16> = wide.iter().map(|value| (value.to_bits() >> 16) as u16).collect();
-    let same: Vec<f32> =
-        halves.iter().map(|&half| f32::from_bits(u32::from(half) << 16)).collect();
+    let same: Vec<f32> = halves.iter().map(|&half| f32::from_bits(u32::from(half) << 16)).collect();
     let advice = |gradient| {
         let tensors = vec![Tensor::new("weight", &[512, ELEMENTS / 512])];
         let recording = Recording::untimed(tensors, vec![vec![gradient]; 2], 0.1, 0.0);

@@ -269,7 +269,8 @@ fn only_a_publisher_whose_stream_fits_removes_others() {
     assert!(staged.stage_next(&folder, &mut update).unwrap());
     // What was older than version 9 minus 0 goes; the newest snapshot is that of version 8.
     write(&next(&mut first)).unwrap();
-    let left = ["delta-0000000008-0000000009", "delta-0000000009-0000000010", "snapshot-0000000008"];
+    let left =
+        ["delta-0000000008-0000000009", "delta-0000000009-0000000010", "snapshot-0000000008"];
     assert_eq!(names(&folder), left.map(|name| format!("{name}.gwd")));
     staged.commit(&mut update).unwrap();
     follows(&folder, staged, 10);

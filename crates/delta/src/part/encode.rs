@@ -43,8 +43,7 @@ impl Coder {
         let code = out.len() - start;
         let is_large = code > new.len() / LARGE;
         if is_large
-            || code > new.len() / NOTICEABLE
-                && estimate::may_be_shorter(element.width(), new, code)
+            || code > new.len() / NOTICEABLE && estimate::may_be_shorter(element.width(), new, code)
         {
             let end = out.len();
             self.encode_whole(element, new, out);
