@@ -126,8 +126,8 @@ class Folder:
 
         Raises ``StateError`` if another trainer has published here, or publishes for longer than
         ``timeout``; the error names its process. Raises ``MessageError`` if the stream is damaged
-        or not complete, and ``OSError`` if the folder cannot be written. The stream is then not
-        published, and no other is removed.
+        or not complete. No stream is removed then. Raises ``OSError`` if the folder cannot be
+        written. In all these cases the stream is not published.
         """
         limits = whole_number("keep", keep), whole_number("snapshot_every", snapshot_every)
         listeners = listening(progress)
