@@ -230,7 +230,7 @@ fn refused_streams_are_forgotten_once_their_files_are_gone() {
         follows(&folder, receiver(1), 6);
         assert_eq!(folder.refused().len(), 1);
         fs::remove_file(&path).unwrap();
-        assert_eq!(folder.refused(), [String::new(); 0]);
+        assert!(folder.refused().is_empty());
     }
     fs::write(&path, emptied(&right)).unwrap();
     follows(&folder, receiver(1), 6);
@@ -238,7 +238,7 @@ fn refused_streams_are_forgotten_once_their_files_are_gone() {
     folder.publish(&right[..], ALL, |_| unreachable!()).unwrap();
     fs::remove_file(folder.path().join("delta-0000000003-0000000004.gwd")).unwrap();
     follows(&folder, receiver(1), 6);
-    assert_eq!(folder.refused(), [String::new(); 0]);
+    assert!(folder.refused().is_empty());
 }
 
 #[test]
