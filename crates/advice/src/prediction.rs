@@ -15,8 +15,8 @@ pub struct Prediction {
     pub exchange: String,
     /// Steps from one exchange to the next.
     pub every: u64,
-    /// The compression ratio: bytes of the gradients in `f32` divided by bytes of the messages, per
-    /// step.
+    /// The compression ratio: bytes of the gradients in their type divided by bytes of the
+    /// messages, per step.
     pub ratio: f64,
     /// Bytes that a rank sends in a step, headers included.
     pub bytes_up: f64,

@@ -1,6 +1,6 @@
 //! Recorded training steps.
 
-use gradwire::{Floats, Tensor};
+use gradwire::{Dtype, Floats, Tensor};
 use gradwire_exchange::{ExchangeError, Result};
 
 /// The limits of `DistributedDataParallel`'s buckets in bytes: the first one, and the others.
@@ -19,11 +19,13 @@ pub struct Recording<'a> {
     pub ready: Vec<f64>,
 }
 
-/// Tensors that are averaged together.
+/// Tensors of one type that are averaged together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bucket {
     /// Their places in the model, in the order their gradients become ready.
     pub tensors: Vec<usize>,
+    /// The type of their gradients, in which they are sent without compression.
+    pub dtype: Dtype,
     /// The seconds from the start of the step until the last of them is ready.
     pub ready: f64,
 }
@@ -32,6 +34,36 @@ impl Bucket {
     /// The number of its elements.
     pub(crate) fn elements(&self, recording: &Recording<'_>) -> usize {
         self.tensors.iter().map(|&at| recording.tensors[at].elements()).sum()
+    }
+
+    /// The bytes of its gradients.
+    pub(crate) fn bytes(&self, recording: &Recording<'_>) -> usize {
+        self.dtype.size() * self.elements(recording)
+    }
+
+    /// The buckets that `DistributedDataParallel` forms after its first step, with tensors in the
+    /// order their gradients become ready. Each has gradients of one type. The first bucket of a
+    /// type has up to one MiB, the others up to 25 MiB.
+    pub fn form(tensors: &[Tensor], dtypes: &[Dtype], ready: &[f64]) -> Vec<Self> {
+        let mut order: Vec<usize> = (0..tensors.len()).rev().collect();
+        order.sort_by(|&a, &b| ready[a].total_cmp(&ready[b]));
+        let mut all = Vec::new();
+        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+            let (mut buckets, mut bytes) = (Vec::<Self>::new(), usize::MAX);
+            for &tensor in order.iter().filter(|&&tensor| dtypes[tensor] == dtype) {
+                if bytes >= BUCKET_BYTES[usize::from(buckets.len() > 1)] {
+                    buckets.push(Self { tensors: Vec::new(), dtype, ready: 0.0 });
+                    bytes = 0;
+                }
+                let bucket = buckets.last_mut().expect("the first tensor opens a bucket");
+                bucket.tensors.push(tensor);
+                bucket.ready = ready[tensor];
+                bytes += dtype.size() * tensors[tensor].elements();
+            }
+            all.append(&mut buckets);
+        }
+        all.sort_by(|a, b| a.ready.total_cmp(&b.ready));
+        all
     }
 }
 
@@ -56,24 +88,29 @@ impl<'a> Recording<'a> {
         Self { tensors, gradients, step_seconds, ready }
     }
 
-    /// The buckets that `DistributedDataParallel` forms after its first step, with tensors in the
-    /// order their gradients become ready. The first bucket has up to one MiB of `f32`, the others
-    /// up to 25 MiB.
+    /// The buckets of the model; see [`Bucket::form`].
     pub fn buckets(&self) -> Vec<Bucket> {
-        let mut order: Vec<usize> = (0..self.tensors.len()).rev().collect();
-        order.sort_by(|&a, &b| self.ready[a].total_cmp(&self.ready[b]));
-        let (mut buckets, mut bytes) = (Vec::<Bucket>::new(), usize::MAX);
-        for tensor in order {
-            if bytes >= BUCKET_BYTES[usize::from(buckets.len() > 1)] {
-                buckets.push(Bucket { tensors: Vec::new(), ready: 0.0 });
-                bytes = 0;
-            }
-            let bucket = buckets.last_mut().expect("the first tensor opens a bucket");
-            bucket.tensors.push(tensor);
-            bucket.ready = self.ready[tensor];
-            bytes += 4 * self.tensors[tensor].elements();
-        }
-        buckets
+        let dtypes: Vec<_> = (0..self.tensors.len()).map(|tensor| self.dtype(tensor)).collect();
+        Bucket::form(&self.tensors, &dtypes, &self.ready)
+    }
+
+    /// The type of a tensor's gradients in all recorded steps; `f32` if they differ, or if none is
+    /// recorded.
+    fn dtype(&self, tensor: usize) -> Dtype {
+        let steps = self.gradients.iter().filter_map(|step| step.get(tensor));
+        let mut dtypes = steps.map(Floats::dtype);
+        let first = dtypes.next().unwrap_or(Dtype::F32);
+        if dtypes.all(|dtype| dtype == first) { first } else { Dtype::F32 }
+    }
+
+    /// The bytes of a tensor's gradients.
+    pub(crate) fn bytes_of(&self, tensor: usize) -> usize {
+        self.dtype(tensor).size() * self.tensors[tensor].elements()
+    }
+
+    /// The bytes of all gradients of a step.
+    pub(crate) fn bytes(&self) -> usize {
+        (0..self.tensors.len()).map(|tensor| self.bytes_of(tensor)).sum()
     }
 
     /// The number of elements of the model.
@@ -140,6 +177,21 @@ mod tests {
         let tensors: Vec<_> = found.iter().map(|bucket| bucket.tensors.clone()).collect();
         assert_eq!(tensors, [vec![3, 2], vec![1], vec![0]]);
         assert_eq!(found.iter().map(|bucket| bucket.ready).collect::<Vec<_>>(), [0.3, 0.8, 0.9]);
+    }
+
+    #[test]
+    fn a_bucket_has_gradients_of_one_type_and_its_size_in_their_bytes() {
+        let mib = 1 << 18;
+        let tensors = [2 * mib, mib / 2, mib / 2, 2 * mib, 60].map(|n| Tensor::new("t", &[n]));
+        let dtypes = [Dtype::Bf16, Dtype::Bf16, Dtype::F32, Dtype::Bf16, Dtype::F32];
+        // From the last to the first: 1 MiB of bfloat16, and the rest of it up to 25 MiB.
+        let found = Bucket::form(&tensors, &dtypes, &[0.5, 0.4, 0.3, 0.2, 0.1]);
+        let found: Vec<_> =
+            found.iter().map(|one| (&one.tensors[..], one.dtype, one.ready)).collect();
+        assert_eq!(
+            found,
+            [(&[3][..], Dtype::Bf16, 0.2), (&[4, 2], Dtype::F32, 0.3), (&[1, 0], Dtype::Bf16, 0.5)]
+        );
     }
 
     #[test]

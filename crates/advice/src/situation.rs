@@ -76,7 +76,7 @@ impl Situation<'_> {
             spec: candidate.spec.to_string(),
             exchange: exchange.to_string(),
             every: candidate.spec.every(),
-            ratio: every * 4.0 * self.recording.elements() as f64 / costs.message_bytes(),
+            ratio: every * self.recording.bytes() as f64 / costs.message_bytes(),
             bytes_up: costs.buckets.iter().map(|cost| cost.up).sum::<f64>() / every,
             codec: if plain { 0.0 } else { costs.codec() / every },
             error,
@@ -119,9 +119,9 @@ impl Situation<'_> {
         let a_byte = 8.0 / link.bits_per_second;
         let a_value = self.cluster.crowding * costs.codec() / self.recording.elements() as f64;
         let raw_spread = 2.0 * (1.0 - 1.0 / self.cluster.ranks as f64);
-        let tensors = self.recording.tensors.iter().zip(&costs.tensors);
-        let one = |(tensor, cost): (&gradwire::Tensor, &crate::TensorCost)| {
-            let raw = 4.0 * tensor.elements() as f64;
+        let tensors = self.recording.tensors.iter().zip(&costs.tensors).enumerate();
+        let one = |(at, (tensor, cost)): (usize, (&gradwire::Tensor, &crate::TensorCost))| {
+            let raw = self.recording.bytes_of(at) as f64;
             let saved = (raw_spread * raw - spread * cost.bytes) * a_byte;
             let gain = saved - a_value * tensor.elements() as f64;
             let plain = cost.bytes >= raw || gain <= 0.0;

@@ -122,7 +122,7 @@ impl Cluster {
                     delay: 0.0,
                 };
             }
-            let work = self.work(cost, bucket.elements(recording));
+            let work = self.work(cost, bucket.bytes(recording));
             let seconds = work + messages.seconds(cost, [cost.phases; 2], link);
             Taken { seconds, delay: if self.spare_core { 0.0 } else { work } }
         };
@@ -147,14 +147,15 @@ impl Cluster {
             down: sum(|cost| cost.down),
             phases: costs.iter().map(|cost| cost.phases).fold(0.0, f64::max),
         };
-        self.work(all, recording.elements())
+        self.work(all, recording.bytes())
             + self.on(link, self.messages).seconds(all, [all.phases; 2], link)
             + self.synchronization
     }
 
-    /// The seconds for which a bucket keeps a core busy.
-    fn work(&self, cost: BucketCost, elements: usize) -> f64 {
-        self.crowding * (cost.compress + cost.decompress) + self.staging * 8.0 * elements as f64
+    /// The seconds for which a bucket with gradients of so many bytes keeps a core busy: each byte
+    /// is copied to main memory and back.
+    fn work(&self, cost: BucketCost, bytes: usize) -> f64 {
+        self.crowding * (cost.compress + cost.decompress) + self.staging * 2.0 * bytes as f64
     }
 }
 

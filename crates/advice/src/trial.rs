@@ -62,8 +62,8 @@ impl Costs {
     /// Tries a candidate on a recording. Rank `r` begins with the recorded step `r`, so ranks
     /// differ as with different data. Buckets are tried one after the other, each in all recorded
     /// steps. So residuals and sums take memory for one bucket, not for the whole model: about
-    /// `4 · (3 · min(ranks, 4) + 2)` bytes for each of its elements. A bucket has 25 MiB of `f32`,
-    /// or one larger tensor.
+    /// `4 · (3 · min(ranks, 4) + 2)` bytes for each of its elements. A bucket has 25 MiB of
+    /// gradients, or one larger tensor.
     ///
     /// With more than four ranks, four take part, and bytes and times are extrapolated. With a
     /// gather, each rank receives and decodes `n − 1` messages. Otherwise its bytes grow as
@@ -193,7 +193,7 @@ impl Trial<'_> {
         let mut reducer = Reducer::new(transport, self.config.clone())?;
         for bucket in buckets {
             let names = bucket.tensors.iter().map(|&at| recording.tensors[at].name());
-            reducer.form(&names.collect::<Vec<_>>())?;
+            reducer.form_of(&names.collect::<Vec<_>>(), bucket.dtype)?;
         }
         let recorded = |step: usize, rank: usize| {
             &recording.gradients[(step + rank) % recording.gradients.len()]

@@ -143,6 +143,9 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
     let mut flipped = delta.clone();
     flipped[delta.len() / 2] ^= 4;
     bench.write("flipped.gwd", &flipped);
+    // A tensor of another shape is new: 4000 bytes.
+    checkpoint(&bench, "long.safetensors", 2000, (10, 0));
+    bench.ok("delta v0.safetensors long.safetensors -o long.gwd");
     bench.refuses(&[
         ("patch v2.safetensors d.gwd -o x", "hash"),
         ("patch v2.safetensors d.gwd --in-place", "hash"),
@@ -159,6 +162,8 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
         ("patch d.gwd d.gwd -o x", "d.gwd"),
         ("unpack d.gwd -o x", "gradwire patch"),
         ("unpack s.gwd -o x --max-bytes 100", "100 bytes"),
+        ("fold v0.safetensors long.gwd -o x --max-bytes 3999", "raise the limit (--max-bytes"),
+        ("patch v0.safetensors long.gwd -o x --max-bytes 3999", "'long.gwd': the update holds"),
         ("pack absent -o x", "absent"),
         ("delta v0.safetensors v1.safetensors -o folder", "a folder"),
         ("unpack s.gwd -o folder", "a folder"),
@@ -170,6 +175,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
         ("unpack s.gwd -o v0.safetensors", "--force"),
         ("patch v0.safetensors d.gwd -o v1.safetensors", "--force"),
     ]);
+    bench.ok("fold v0.safetensors long.gwd -o x --max-bytes 4000");
 }
 
 #[cfg(unix)]

@@ -11,8 +11,9 @@ use crate::part::{Options, PART};
 use crate::pool::{Pool, Pools};
 use crate::record::{self, Reference, SMALL};
 use crate::segment::{Encoded, Segment, encode, segments};
+use crate::source::bytes_of;
 use crate::workers::{Worker, Workers, run};
-use crate::{Error, Slices, Source, State, StateHash, Tensor};
+use crate::{Error, Slices, Source, State, StateHash, Tensor, progress};
 
 /// Bytes of elements that a thread takes from a batch, about.
 const BATCH: usize = 64 << 20;
@@ -20,7 +21,8 @@ const BATCH: usize = 64 << 20;
 /// Writes the changes from `base` to `new`, whose states are in `ends`.
 ///
 /// # Errors
-/// If tensors cannot be read, are absent against the options, or the sink fails.
+/// If tensors cannot be read, are absent against the options, the sink fails, or the
+/// [progress](crate::Progress) is stopped.
 pub fn write_delta(
     base: &dyn Source,
     new: &dyn Source,
@@ -37,7 +39,7 @@ pub fn write_delta(
 /// Writes all tensors of `source`, which are the weights `target`.
 ///
 /// # Errors
-/// If tensors cannot be read, or the sink fails.
+/// If tensors cannot be read, the sink fails, or the [progress](crate::Progress) is stopped.
 pub fn write_snapshot(
     source: &dyn Source,
     target: Target,
@@ -122,6 +124,7 @@ impl Diff {
         workers: &mut Workers,
         sink: &mut Sink<'_>,
     ) -> Result<(), Error> {
+        progress::expect(bytes_of(new));
         let most = BATCH * workers.threads();
         let (mut batch, mut bytes) = (Vec::new(), 0);
         for index in 0..new.tensors().len() {
@@ -138,6 +141,7 @@ impl Diff {
                     (batch, bytes) = (Vec::new(), 0);
                     self.write_pool(base, &full, &mut workers.all[0], sink)?;
                 }
+                progress::advance(tensor.byte_len() as u64)?;
                 continue;
             }
             for segment in segments(tensor, index, same) {
@@ -183,7 +187,10 @@ impl Diff {
     ) -> Result<Option<usize>, Error> {
         let refuse = |reason| Err(Error::InvalidTensor { name: tensor.name().to_owned(), reason });
         if tensor.is_shard() && !self.named {
-            return refuse("it is a shard, but neither the base has shards nor the update shares");
+            return refuse(
+                "it is a shard, but neither the base has shards nor the update shares; give it \
+                 whole, or say which share of an update this is",
+            );
         }
         if !self.added.insert((tensor.name().to_owned(), tensor.rows().start)) {
             return Err(Error::Twice { name: tensor.name().to_owned() });
@@ -269,6 +276,8 @@ impl Diff {
                 .map(|encoded| Encoded { worker: *index, ..encoded })
         };
         let mut encoded = run(&mut states, &jobs, work)?.into_iter();
+        let bytes = |segment: &Segment| segment.byte_len(&new.tensors()[segment.new]);
+        progress::advance(batch.iter().map(bytes).sum())?;
         for segment in batch {
             let parts: Vec<Encoded> = encoded.by_ref().take(segment.parts).collect();
             if segment.base.is_some() && parts.iter().all(|part| part.start == part.end) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gradwire_bits::DecodeError;
 
-use crate::files::FileError;
+use crate::files::{FileError, shown};
 use crate::{RunId, State, StateHash};
 
 /// The reason why a delta cannot be written, read or applied. Nothing has changed at the receiver
@@ -21,7 +21,7 @@ pub enum Error {
     #[error("{0}")]
     File(#[from] FileError),
     /// A stream of a file is refused.
-    #[error("'{}': {source}", path.display())]
+    #[error("'{}': {source}", shown(path))]
     Input {
         /// The file.
         path: PathBuf,
@@ -37,7 +37,7 @@ pub enum Error {
     /// Nothing has been published to a folder.
     #[error(
         "nothing has been published to '{}' yet; check the path, or wait for the trainer",
-        folder.display()
+        shown(folder)
     )]
     NothingPublished {
         /// The folder.
@@ -46,7 +46,8 @@ pub enum Error {
     /// Another process publishes to a folder.
     #[error(
         "another process publishes to '{}' ({holder}), and has not ended within {patience:?}; wait \
-         for it, or end it; each run needs a folder of its own", folder.display()
+         for it, or end it; each run needs a folder of its own",
+        shown(folder)
     )]
     Busy {
         /// The folder.
@@ -60,7 +61,8 @@ pub enum Error {
     #[error(
         "'{}' holds {latest}, but the stream needs {expected} there: another trainer has published \
          to the folder, or this one has not resumed from it; follow the folder and resume, or use \
-         another folder", folder.display()
+         another folder; a folded delta must join deltas that are there",
+        shown(folder)
     )]
     OtherPublisher {
         /// The folder.
@@ -74,7 +76,8 @@ pub enum Error {
     /// other weights.
     #[error(
         "'{}' gives {found}, but the newest weights of the folder are {latest}: another trainer \
-         has published to the folder; publish a snapshot of the newest weights", path.display()
+         has published to the folder; publish a snapshot of the newest weights",
+        shown(path)
     )]
     OtherStream {
         /// The stream.
@@ -88,7 +91,7 @@ pub enum Error {
     #[error(
         "no streams in '{}' lead from {state} to {latest}: the delta from version {} to {link} is \
          missing; a snapshot of version {link} or later would help, {}; publish one",
-        folder.display(), link.saturating_sub(1), newest(*snapshot)
+        shown(folder), link.saturating_sub(1), newest(*snapshot)
     )]
     NoChain {
         /// The folder.
@@ -211,7 +214,10 @@ pub enum Error {
         found: u64,
     },
     /// Deltas that are staged together do not belong together.
-    #[error("the deltas that are staged together do not belong to one update: {0}")]
+    #[error(
+        "the streams do not belong to one update: {0}; give each share of one update once, or join \
+         the shares"
+    )]
     MixedShares(&'static str),
     /// A description of a tensor is impossible.
     #[error("tensor {name:?} is refused: {reason}")]
@@ -263,7 +269,8 @@ pub enum Error {
     ShardsHere,
     /// The content is larger than allowed.
     #[error(
-        "the update holds more than {limit} bytes of new elements; raise max_bytes if it is trusted"
+        "the update holds more than {limit} bytes of new elements; if you trust it, raise the limit \
+         (--max-bytes, in Python max_bytes)"
     )]
     TooLarge {
         /// The limit in bytes.
@@ -306,7 +313,10 @@ pub enum Error {
         name: String,
     },
     /// The bytes given for a tensor do not fit its description.
-    #[error("tensor {name:?} has {expected} bytes by its type and shape, but {found} were given")]
+    #[error(
+        "tensor {name:?} has {expected} bytes by its type and shape, but {found} were given; give \
+         the bytes of all its elements"
+    )]
     Length {
         /// The name of the tensor.
         name: String,
@@ -315,8 +325,11 @@ pub enum Error {
         /// The bytes that were given.
         found: usize,
     },
-    /// There is nothing to fold.
-    #[error("there are no deltas to fold; give at least one")]
+    /// The [progress](crate::Progress) was stopped. Nothing has changed.
+    #[error("the operation was stopped before its end, and nothing has changed; repeat it")]
+    Stopped,
+    /// There is nothing to fold or to apply.
+    #[error("there are no deltas; give at least one")]
     NoLinks,
 }
 

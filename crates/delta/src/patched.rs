@@ -85,13 +85,17 @@ fn check(tensor: &Tensor, changes: &Changes<'_>) -> Result<(), Error> {
     let refuse = |reason| Err(Error::InvalidTensor { name: tensor.name().to_owned(), reason });
     let Changes { ends, positions, values } = changes;
     if ends.len() != tensor.elements().div_ceil(PART) {
-        return refuse("there is not a count of changes for each of its parts");
+        return refuse("its counts of changes are not one for each part; count all parts");
     }
     if !ends.is_sorted() || ends.last().copied().unwrap_or(0) != positions.len() {
-        return refuse("the counts of changes do not match the positions");
+        return refuse(
+            "its counts of changes do not match the positions; count each position once",
+        );
     }
     if values.len() != positions.len() * tensor.element().width() {
-        return refuse("there is not a value for each changed position");
+        return refuse(
+            "its values are not one for each changed position; give each position its value",
+        );
     }
     for part in 0..ends.len() {
         let positions = &positions[changes.range(part)];
@@ -99,7 +103,9 @@ fn check(tensor: &Tensor, changes: &Changes<'_>) -> Result<(), Error> {
         if !positions.is_sorted_by(|one, next| one < next)
             || positions.last().is_some_and(|&last| last as usize >= len)
         {
-            return refuse("the positions of changes do not increase within their part");
+            return refuse(
+                "its positions do not increase within a part; sort them, and give each once",
+            );
         }
     }
     Ok(())

@@ -18,6 +18,15 @@ pub(crate) struct Segment {
     pub(crate) parts: usize,
 }
 
+impl Segment {
+    /// The bytes of its elements of the new tensor.
+    pub(crate) fn byte_len(&self, tensor: &Tensor) -> u64 {
+        let first = self.first_part * PART;
+        let end = tensor.elements().min(first + self.parts * PART);
+        ((end - first) * tensor.element().width()) as u64
+    }
+}
+
 /// An encoded part.
 pub(crate) struct Encoded {
     pub(crate) worker: usize,

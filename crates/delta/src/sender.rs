@@ -7,7 +7,7 @@ use crate::frame::Sink;
 use crate::options::{DiffOptions, Summary, Target};
 use crate::patched::Patched;
 use crate::workers::Workers;
-use crate::{Error, Mirror, Receiver, RunId, Source, State, Update};
+use crate::{Error, Mirror, Receiver, RunId, Source, State, Update, progress};
 
 /// Keeps the weights that receivers hold, and writes the changes to new ones.
 ///
@@ -26,6 +26,7 @@ pub struct Sender {
     /// The same, decoded; kept for its memory.
     update: Update,
     is_complete: bool,
+    is_proven: bool,
 }
 
 impl Sender {
@@ -56,6 +57,7 @@ impl Sender {
             stream: Vec::new(),
             update: Update::default(),
             is_complete: false,
+            is_proven: false,
         }
     }
 
@@ -139,16 +141,29 @@ impl Sender {
         summary
     }
 
-    /// Advances the kept weights by the written update, which is decoded and proven first as a
-    /// receiver does.
+    /// Decodes and proves the written update as a receiver does, so that
+    /// [`commit`](Sender::commit) only has to write it.
     ///
     /// # Errors
-    /// If there is no complete update.
-    pub fn commit(&mut self) -> Result<State, Error> {
+    /// If there is no complete update, or the [progress](crate::Progress) is stopped.
+    pub fn prove(&mut self) -> Result<(), Error> {
         if !self.is_complete {
             return Err(Error::NothingPending);
         }
-        self.receiver.stage_into([&self.stream[..]], &mut self.update)?;
+        if !self.is_proven {
+            progress::expect(self.stream.len() as u64);
+            self.receiver.stage_into([&self.stream[..]], &mut self.update)?;
+            self.is_proven = true;
+        }
+        Ok(())
+    }
+
+    /// Advances the kept weights by the written update, which is [proven](Sender::prove) first.
+    ///
+    /// # Errors
+    /// As for [`prove`](Sender::prove).
+    pub fn commit(&mut self) -> Result<State, Error> {
+        self.prove()?;
         let state = self.receiver.commit(&mut self.update)?;
         self.rollback();
         Ok(state)
@@ -157,7 +172,7 @@ impl Sender {
     /// Forgets the update that was begun or written.
     pub fn rollback(&mut self) {
         self.open = None;
-        self.is_complete = false;
+        (self.is_complete, self.is_proven) = (false, false);
         self.stream.clear();
     }
 

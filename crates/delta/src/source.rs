@@ -59,7 +59,7 @@ pub(crate) fn check_apart(tensors: &[Tensor]) -> Result<(), Error> {
             continue;
         }
         if !one.has_layout_of(next) {
-            let reason = "its shards have different types or shapes";
+            let reason = "its shards have different types or shapes; give shards of one tensor";
             return Err(Error::InvalidTensor { name: one.name().to_owned(), reason });
         }
         if one.rows().start == next.rows().start || one.rows().end > next.rows().start {
@@ -74,6 +74,11 @@ pub(crate) fn find(tensors: &[Tensor], name: &str, rows: &Range<u64>) -> Option<
     let after = tensors.partition_point(|tensor| tensor.key() <= (name, rows.start));
     let index = after.checked_sub(1)?;
     (tensors[index].name() == name && tensors[index].rows().end >= rows.end).then_some(index)
+}
+
+/// The bytes of all tensors.
+pub(crate) fn bytes_of(source: &dyn Source) -> u64 {
+    source.tensors().iter().map(|tensor| tensor.byte_len() as u64).sum()
 }
 
 /// Refuses another number of bytes than the description of a tensor says.

@@ -11,7 +11,7 @@ use crate::plan::{Plan, Planner, Task, find_twice};
 use crate::record::Record;
 use crate::update::{Added, Arena, Elements, Info, Update};
 use crate::workers::Workers;
-use crate::{Error, Source, State, StateHash, Tensor};
+use crate::{Error, Source, State, StateHash, Tensor, progress};
 
 /// Bytes of records that a thread takes from a batch, about.
 pub(crate) const BATCH: usize = 4 << 20;
@@ -45,7 +45,8 @@ impl Default for StageOptions {
 /// [is applied](Update::is_applied). Costs a pass over the changed tensors.
 ///
 /// # Errors
-/// If the streams are damaged, truncated, or belong to other weights. The update is empty then.
+/// If the streams are damaged, truncated, or belong to other weights; if the
+/// [progress](crate::Progress) is stopped. The update is empty then.
 pub fn stage<R: Read>(
     base: &dyn Source,
     state: &State,
@@ -134,14 +135,16 @@ impl Staging<'_> {
         update: &mut Update,
     ) -> Result<StateHash, Error> {
         let mut payloads = std::mem::take(&mut update.payloads);
-        let mut records = 0;
+        let (mut records, mut read) = (0, 0);
         loop {
             let count = fill(input, &mut payloads, BATCH * workers.threads())?;
+            let limit = self.options.max_bytes.unwrap_or(default_limit(input.bytes_read()));
+            records += self.decode(&payloads[..count], limit, workers, update)?;
+            progress::advance(input.bytes_read() - read)?;
+            read = input.bytes_read();
             if count == 0 {
                 break;
             }
-            let limit = self.options.max_bytes.unwrap_or(default_limit(input.bytes_read()));
-            records += self.decode(&payloads[..count], limit, workers, update)?;
         }
         update.payloads = payloads;
         let end = input.end().expect("the records have been read");

@@ -72,7 +72,9 @@ impl Tensor {
         let whole = Self::new(name, element, shape)?;
         let refuse = |reason| Err(Error::InvalidTensor { name: whole.name.clone(), reason });
         if rows.start > rows.end || rows.end > whole.rows.end {
-            return refuse("the rows of the shard are not rows of the tensor");
+            return refuse(
+                "the shard has rows that the tensor has not; give rows within its shape",
+            );
         }
         if rows == (0..0) && whole.rows.end > 0 {
             return refuse(

@@ -14,7 +14,7 @@ use crate::record::Record;
 use crate::stage::{BATCH, default_limit, fill, read_to_end};
 use crate::update::{Arena, Elements};
 use crate::workers::Workers;
-use crate::{Error, Share, Source, State, StateHash, Tensor};
+use crate::{Error, Share, Source, State, StateHash, Tensor, progress};
 
 /// Bytes of elements that a thread decodes in a batch, about.
 const DECODED: usize = 32 << 20;
@@ -31,7 +31,8 @@ pub(crate) trait Visitor {
 /// result. If `state` is the result already, nothing is visited.
 ///
 /// # Errors
-/// If the stream is damaged, truncated, or belongs to other weights; the errors of the visitor.
+/// If the stream is damaged, truncated, or belongs to other weights; the errors of the visitor; if
+/// the [progress](crate::Progress) is stopped.
 /// What was visited then does not count.
 pub(crate) fn visit<R: Read>(
     base: &dyn Source,
@@ -43,7 +44,7 @@ pub(crate) fn visit<R: Read>(
 ) -> Result<State, Error> {
     let header = input.header().clone();
     if header.share != Share::WHOLE {
-        return Err(Error::MixedShares("it is one of several shares; join them first"));
+        return Err(Error::MixedShares("it is one of several shares"));
     }
     let (run, version) = (Some(header.run), header.target);
     let reached = |hash| State { run, version, hash };
@@ -96,9 +97,11 @@ impl Visit<'_> {
         max_bytes: Option<u64>,
         workers: &mut Workers,
     ) -> Result<u64, Error> {
-        let (mut payloads, mut records) = (Vec::new(), 0);
+        let (mut payloads, mut records, mut read) = (Vec::new(), 0, 0);
         loop {
             let count = fill(input, &mut payloads, BATCH * workers.threads())?;
+            progress::advance(input.bytes_read() - read)?;
+            read = input.bytes_read();
             if count == 0 {
                 return Ok(records);
             }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use common::*;
 use gradwire_delta::{
     Absent, Buffer, DiffOptions, ElementType, Error, Mirror, Receiver, RunId, Sender, SlicesMut,
-    Source, Tensor, Tensors, check_ending,
+    Source, Tensor, Tensors, check_ending, fold,
 };
 
 fn refused(receiver: &Receiver<Mirror>, stream: &[u8]) -> Error {
@@ -362,9 +362,19 @@ fn large_promises_are_refused() {
     assert!(stream.len() < 300, "{}", stream.len());
     let error = refused(&receiver(&noise).with_max_bytes(1 << 19), &stream);
     assert!(matches!(error, Error::TooLarge { limit: 524_288 }), "{error}");
-    let mut receiver = receiver(&noise);
-    apply(&mut receiver, &stream).unwrap();
-    assert!(has(&receiver, &zeros));
+    let fold = |max_bytes| {
+        let (options, mut folded) = (DiffOptions::default(), Vec::new());
+        let links = [&stream[..]];
+        fold(&mirror(&noise), links, &options, max_bytes, 1, &mut collect(&mut folded))?;
+        Ok::<_, Error>(folded)
+    };
+    let error = fold(Some(1 << 19)).unwrap_err().to_string();
+    assert!(error.contains("524288 bytes") && error.contains("max_bytes"), "{error}");
+    for folded in [fold(None).unwrap(), fold(Some(1 << 20)).unwrap()] {
+        let mut receiver = receiver(&noise);
+        apply(&mut receiver, &folded).unwrap();
+        assert!(has(&receiver, &zeros));
+    }
 }
 
 #[test]

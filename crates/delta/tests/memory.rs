@@ -168,7 +168,7 @@ fn long_chains_with_folds_arrive() {
         let mut folded = Vec::new();
         let chain = links[at..to].iter().map(|link| &link[..]);
         let options = DiffOptions::default();
-        fold(&mirror(&versions[at]), chain, &options, 1, &mut collect(&mut folded)).unwrap();
+        fold(&mirror(&versions[at]), chain, &options, None, 1, &mut collect(&mut folded)).unwrap();
         let state = apply(&mut receiver, &folded).unwrap();
         assert_eq!(state.version, to as u64);
         assert!(has(&receiver, &versions[to]));

@@ -97,14 +97,14 @@ fn changes_that_cannot_be_are_refused() {
         Patched::new([new]).unwrap_err().to_string()
     };
     let last = PART as u32 - 1;
-    assert!(refused(&[2], &[0, last], 4).contains("a count of changes for each of its parts"));
+    assert!(refused(&[2], &[0, last], 4).contains("count all parts"));
     assert!(refused(&[2, 1], &[0], 2).contains("counts of changes"));
     assert!(refused(&[1, 3], &[0, 1], 4).contains("counts of changes"));
-    assert!(refused(&[1, 2], &[0, 1], 3).contains("a value for each"));
+    assert!(refused(&[1, 2], &[0, 1], 3).contains("each position its value"));
     for (ends, positions) in [([2, 2], [4, 4]), ([2, 2], [5, 4]), ([2, 2], [0, last + 1])] {
-        assert!(refused(&ends, &positions, 4).contains("increase within their part"));
+        assert!(refused(&ends, &positions, 4).contains("sort them"));
     }
-    assert!(refused(&[1, 2], &[last, 10], 4).contains("increase within their part"));
+    assert!(refused(&[1, 2], &[last, 10], 4).contains("sort them"));
 }
 
 #[test]

@@ -66,7 +66,8 @@ proptest! {
         }
         let mut folded = Vec::new();
         let chain = links.iter().map(|link| &link[..]);
-        fold(&mirror(&models[0]), chain, &options, threads, &mut collect(&mut folded)).unwrap();
+        let base = mirror(&models[0]);
+        fold(&base, chain, &options, None, threads, &mut collect(&mut folded)).unwrap();
         let mut receiver = Receiver::new(mirror(&models[0]), 1).unwrap();
         prop_assert_eq!(apply(&mut receiver, &folded).unwrap(), sender.state());
         prop_assert!(has(&receiver, &models[3]));

@@ -4,15 +4,15 @@ use std::ops::ControlFlow;
 
 use gradwire::Tensor;
 use gradwire_advice::{
-    Candidate, Cluster, MeasuredStep, Messages, OptimizerFamily, Progress, Recording, Situation,
-    advise,
+    Bucket, Candidate, Cluster, MeasuredStep, Messages, OptimizerFamily, Progress, Recording,
+    Situation, advise,
 };
 use gradwire_exchange::{Exchange, ExchangeError, Link, ParseExchangeError, Rule, RuleError};
 use gradwire_testbed::advice::shown;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, dtype};
 use crate::errors::Failure;
 
 /// The characters of a line of text.
@@ -117,13 +117,21 @@ fn tell(progress: &Py<PyAny>, at: &Progress<'_>) -> PyResult<()> {
 }
 
 /// The buckets that `DistributedDataParallel` forms of tensors with names, shapes and the seconds
-/// after which their gradients are ready; each is a list of their indices.
+/// after which their gradients are ready, and with types; each is a list of their indices.
 #[pyfunction]
-pub(crate) fn buckets(tensors: Vec<(String, Vec<usize>, f64)>) -> Vec<Vec<usize>> {
-    let ready = tensors.iter().map(|(.., ready)| *ready).collect();
-    let tensors = tensors.into_iter().map(|(name, shape, _)| Tensor::new(name, &shape)).collect();
-    let recording = Recording { tensors, ready, gradients: Vec::new(), step_seconds: 0.0 };
-    recording.buckets().into_iter().map(|bucket| bucket.tensors).collect()
+pub(crate) fn buckets(
+    tensors: Vec<(String, Vec<usize>, f64)>,
+    types: Vec<String>,
+) -> PyResult<Vec<Vec<usize>>> {
+    let ready: Vec<_> = tensors.iter().map(|(.., ready)| *ready).collect();
+    let tensors = tensors.into_iter().map(|(name, shape, _)| Tensor::new(name, &shape));
+    let tensors: Vec<_> = tensors.collect();
+    let dtypes = types.iter().map(|name| dtype(name)).collect::<Result<Vec<_>, _>>()?;
+    if dtypes.len() != tensors.len() {
+        return Err(Failure::config("each tensor has one type").into());
+    }
+    let buckets = Bucket::form(&tensors, &dtypes, &ready);
+    Ok(buckets.into_iter().map(|bucket| bucket.tensors).collect())
 }
 
 fn measured_step(

@@ -35,8 +35,12 @@ pub(crate) fn detached<R: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<R, Failure> + Send,
 ) -> Result<R, Failure> {
-    let caught = py.detach(|| catch_unwind(AssertUnwindSafe(work)));
-    caught.unwrap_or_else(|panic| {
+    py.detach(|| caught(work))
+}
+
+/// Runs `work`; a panic becomes an error.
+pub(crate) fn caught<R>(work: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
         let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
         let message = format!("gradwire has a fault and panicked: {said}; please report it");
@@ -127,6 +131,12 @@ fn of_delta(error: &gradwire_delta::Error) -> fn(String) -> PyErr {
     match error {
         Error::Io(_) | Error::File(FileError::System { .. }) => {
             PyOSError::new_err as fn(String) -> PyErr
+        }
+        // The file describes them, not the caller.
+        Error::Input { source, .. }
+            if matches!(**source, Error::InvalidTensor { .. } | Error::Twice { .. }) =>
+        {
+            MessageError::new_err
         }
         Error::Input { source, .. } => of_delta(source),
         Error::NotADelta

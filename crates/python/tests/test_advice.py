@@ -226,12 +226,19 @@ def test_buffers_are_what_they_were_whether_or_not_a_state_has_them():
 def test_what_was_measured_and_how_much_it_varies_is_passed_on():
     speeds = [_link.Speed(1e-4, 0.0, 1e8, 1e-5), _link.Speed(1e-4, 0.0, 1e10, 3e-5)]
     measured = SimpleNamespace(local_ranks=2, messages=speeds[0], plain=speeds[1], bits_per_second=1e10)
-    recording = SimpleNamespace(staging=lambda: 0.0, noise=1e-3, tensors=[("weight", (1 << 20,), 0.1)])
+    recording = SimpleNamespace(staging=lambda: 0.0, noise=1e-3, buckets=lambda: [[0]])
     cluster = _advice._cluster(recording, measured, 0.0)
     assert cluster["efficiency"] == pytest.approx(0.01) and cluster["plain_efficiency"] == 1.0
     assert cluster["noise"] == pytest.approx(2e-3 + 4e-5)
     assert "noise" not in _advice._cluster(recording, None, 0.0)
     assert _link.deviation([1.0, 2.0, 4.0, 9.0, 3.0]) == 1.0
+
+
+def test_a_bucket_has_gradients_of_one_type():
+    tensors = [("head", (10,), 0.1), ("norm", (4,), 0.2), ("embed", (10,), 0.3)]
+    assert _core.buckets(tensors, ["bfloat16", "float32", "bfloat16"]) == [[1], [0, 2]]
+    with pytest.raises(gradwire.ConfigError, match="each tensor has one type"):
+        _core.buckets(tensors, ["float32"])
 
 
 def predicted(link, efficiencies, noise=0.0):

@@ -63,6 +63,36 @@ fn slow_links_call_for_compression_and_fast_ones_for_none() {
 }
 
 #[test]
+fn gradients_of_16_bits_are_compared_with_messages_of_16_bits() {
+    const ELEMENTS: usize = 1 << 18;
+    let mut rng = Rng::new(1, 2, 0, 0, 0);
+    let wide: Vec<f32> = (0..ELEMENTS).map(|_| rng.normal()).collect();
+    let halves: Vec<u16> = wide.iter().map(|value| (value.to_bits() >> 16) as u16).collect();
+    let same: Vec<f32> = halves.iter().map(|&half| f32::from_bits(u32::from(half) << 16)).collect();
+    let advice = |gradient| {
+        let tensors = vec![Tensor::new("weight", &[512, ELEMENTS / 512])];
+        let recording = Recording::untimed(tensors, vec![vec![gradient]; 2], 0.1, 0.0);
+        let (cluster, optimizer) = (Cluster::of(2), OptimizerFamily::Adaptive);
+        let links = &[Link::mbit(1.0)];
+        let at = Situation { recording: &recording, cluster, optimizer, links, measured: None };
+        advise(&at, &only("lossless"), &mut |_| ControlFlow::Continue(())).unwrap()
+    };
+    // Two ranks send each byte of the gradients once; a MB takes 8 s.
+    for (gradient, bytes) in [(Floats::Bf16(&halves), 2.0), (Floats::F32(&same), 4.0)] {
+        let found = advice(gradient);
+        let (plain, lossless) = (&found.plain, &found.predictions[0]);
+        let seconds = 0.1 + 8e-6 * bytes * ELEMENTS as f64;
+        assert!((plain.on_links[0].seconds / seconds - 1.0).abs() < 0.01, "{plain:?}");
+        assert!((plain.ratio - 1.0).abs() < 0.01, "{plain:?}");
+        // Both send the exponents of bfloat16 in an entropy code: 10.6 bits an element.
+        let ratio = 8.0 * bytes / 10.6;
+        assert!((lossless.ratio / ratio - 1.0).abs() < 0.05, "{lossless:?}");
+        let speedup = lossless.on_links[0].speedup;
+        assert!((speedup / lossless.ratio - 1.0).abs() < 0.1, "{lossless:?}");
+    }
+}
+
+#[test]
 fn what_pays_is_recommended_also_beside_a_more_exact_candidate_that_does_not() {
     let found = advice(&only("fp16"), &[100.0], OptimizerFamily::Sgd);
     let one = |seconds: f64, error| {

@@ -88,7 +88,7 @@ impl Comparison<'_> {
 
     /// The seconds of a step without compression.
     pub fn plain_seconds(&self, link: Link) -> f64 {
-        self.on(link).step_seconds(&Method::none(), &self.plain())
+        self.on(link).step_seconds(&self.simulation.none(), &self.plain())
     }
 
     /// The prediction of a method with a plan.
@@ -118,7 +118,7 @@ impl Comparison<'_> {
             spec: method.spec.to_string(),
             exchange: format!("{plan}, {}", plan.transport.name()),
             every,
-            ratio: every as f64 * 32.0 / message,
+            ratio: every as f64 * none.message(plan.transport).bits / message,
             bytes_up,
             codec: self.simulation.codec_seconds(method, plan),
             error: (every == 1).then_some(error),
@@ -145,7 +145,7 @@ pub fn advise_topology(comparison: &Comparison<'_>, methods: &[Method]) -> Resul
             "a single site exchanges nothing with others; give more nodes, or ranks with a replica each",
         ));
     }
-    let none = Method::none();
+    let none = simulation.none();
     let mut rows = Vec::new();
     for method in methods {
         let mut plans: Vec<Plan> = Vec::new();

@@ -66,13 +66,13 @@ impl Method {
         })
     }
 
-    /// Elements as they are, which the framework's all-reduce averages.
-    pub fn none() -> Self {
+    /// Elements of so many bits as they are, which the framework's all-reduce averages.
+    pub fn none(bits: f64) -> Self {
         Self {
             spec: Spec::none(),
             error: 0.0,
-            host: Codec { message: Message::plain(32.0).with_header(), compress: 0.0, add: 0.0 },
-            form: Message::plain(32.0),
+            host: Codec { message: Message::plain(bits).with_header(), compress: 0.0, add: 0.0 },
+            form: Message::plain(bits),
             kernels: None,
         }
     }
@@ -107,13 +107,16 @@ impl Method {
     /// With the costs of a trial between two ranks.
     fn with(self, costs: &Costs, elements: f64) -> Self {
         let sum = |field: fn(&BucketCost) -> f64| costs.buckets.iter().map(field).sum::<f64>();
+        let message = Message::plain(8.0 * costs.message_bytes() / elements);
         let host = Codec {
-            message: Message::plain(8.0 * costs.message_bytes() / elements).with_header(),
+            message: message.with_header(),
             compress: sum(|cost| cost.compress) / elements,
             // Two messages each.
             add: sum(|cost| cost.decompress) / (2.0 * elements),
         };
-        Self { host, error: costs.error, ..self }
+        // The recorded gradients may have 16 bits.
+        let form = if self.spec.sends_gradients() { message } else { self.form };
+        Self { host, form, error: costs.error, ..self }
     }
 
     /// Whether messages add up, so the framework's all-reduce averages them.
@@ -205,7 +208,7 @@ mod tests {
     fn forms_have_the_bits_of_the_formats() {
         let form = |spec: &str| (method(spec).form.bits, method(spec).form.constant);
         assert_eq!(form("none"), (32.0, 0.0));
-        assert_eq!(method("none").form, Method::none().form);
+        assert_eq!(method("none").form, Method::none(32.0).form);
         assert_eq!(form("bf16"), (16.0, 0.0));
         // A step of 4 bytes; a scale in each block of 4096, of 128.
         assert_eq!(form("int8"), (8.0, 4.0));

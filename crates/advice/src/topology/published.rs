@@ -48,7 +48,7 @@ fn steps(
     let simulation = Simulation::new(&recording, picture.topology(size), picture.hardware);
     let on = |link| {
         let on = simulation.at(simulation.topology.over(link));
-        let plain = on.step_seconds(&Method::none(), &Plan::PLAIN);
+        let plain = on.step_seconds(&Method::none(32.0), &Plan::PLAIN);
         (link, [plain, on.step_seconds(method, &plan)])
     };
     picture.compared().into_iter().map(on).collect()

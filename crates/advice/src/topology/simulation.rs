@@ -55,6 +55,12 @@ impl<'a> Simulation<'a> {
         Self { topology, ..self.clone() }
     }
 
+    /// Gradients as they are, in their recorded type; `f32` if none are recorded.
+    pub fn none(&self) -> Method {
+        let elements = self.recording.elements().max(1) as f64;
+        Method::none(8.0 * self.recording.bytes() as f64 / elements)
+    }
+
     /// A figure of each bucket, which depends on the number of its elements.
     fn of_buckets<T: Copy>(&self, figure: impl Fn(f64) -> T) -> impl Iterator<Item = T> {
         // Most buckets are as long as the one before.

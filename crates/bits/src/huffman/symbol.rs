@@ -6,8 +6,9 @@ use super::several::{fill_pairs, fill_sixes};
 use crate::kernels::{LookUp, Several, ShortCodes, Singles, join_byte_codes, join_codes};
 use crate::kernels::{look_up_bytes, look_up_pairs, look_up_singles, look_up_sixes};
 
-/// A symbol that a [`Code`](super::Code) codes: a byte, or a number of two bytes.
-pub trait Symbol: Copy + Into<usize> {
+/// A symbol that a [`Code`](super::Code) codes: a byte, or a number of two bytes. No other type can
+/// be one, because the constants must fit the kernels.
+pub trait Symbol: Copy + Into<usize> + sealed::Sealed {
     /// The symbol at a place in its alphabet.
     fn at(index: u16) -> Self;
 
@@ -29,6 +30,13 @@ pub trait Symbol: Copy + Into<usize> {
 
     /// Decodes with the table of several symbols an entry.
     const DECODE_SEVERAL: LookUp<Several, Self>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+
+    impl Sealed for u8 {}
+    impl Sealed for u16 {}
 }
 
 impl Symbol for u16 {

@@ -8,6 +8,7 @@ use gradwire_delta::safetensors::Checkpoint;
 
 use crate::deltas::{Output, Threads, inputs, report};
 use crate::failure::Failure;
+use crate::numbers::whole;
 use crate::overwriting::Force;
 
 /// Join deltas that follow each other into one.
@@ -27,6 +28,10 @@ pub(crate) struct Fold {
     /// Code positions without the old weights
     #[arg(long)]
     portable: bool,
+    /// Maximum number of bytes of new tensors in a delta [default: 1024 times the delta, at least
+    /// 1 GiB]
+    #[arg(long, value_name = "BYTES", value_parser = whole::<u64>)]
+    max_bytes: Option<u64>,
     #[command(flatten)]
     threads: Threads,
     #[command(flatten)]
@@ -41,9 +46,11 @@ impl Fold {
         scratch.push(".weights");
         let scratch = PathBuf::from(scratch);
         let mut output = Output::create(&self.output, &self.force)?;
-        let (portable, mut workers) = (self.portable, self.threads.workers());
-        let summary = output
-            .fill(|sink| on_disk::fold(&old, &deltas, &scratch, portable, &mut workers, sink))?;
+        let mut workers = self.threads.workers();
+        let (portable, max_bytes) = (self.portable, self.max_bytes);
+        let summary = output.fill(|sink| {
+            on_disk::fold(&old, &deltas, &scratch, portable, max_bytes, &mut workers, sink)
+        })?;
         output.finish()?;
         report(&self.output, &summary, old.bytes())
     }

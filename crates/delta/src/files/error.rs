@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum FileError {
     /// The file system refused an operation.
-    #[error("'{}': {source}", path.display())]
+    #[error("'{}': {source}{}", shown(path), remedy(source))]
     System {
         /// The file or folder.
         path: PathBuf,
@@ -16,7 +16,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// The content or the kind of a file is not what it should be.
-    #[error("'{}': {reason}", path.display())]
+    #[error("'{}': {reason}", shown(path))]
     Content {
         /// The file or folder.
         path: PathBuf,
@@ -34,5 +34,50 @@ impl FileError {
     /// The content of `path` is refused.
     pub(crate) fn content(path: &Path, reason: impl Into<String>) -> Self {
         FileError::Content { path: path.to_owned(), reason: reason.into() }
+    }
+}
+
+/// A path in one line: characters that a terminal obeys or hides are escaped.
+pub(crate) fn shown(path: &Path) -> String {
+    let is_hidden = |character: char| {
+        let hidden = ['\u{ad}', '\u{61c}', '\u{feff}'];
+        character.is_control()
+            || hidden.contains(&character)
+            || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+            || matches!(character, '\u{2060}'..='\u{206f}' | '\u{e0000}'..='\u{e007f}')
+    };
+    let mut shown = String::new();
+    for character in path.display().to_string().chars() {
+        match is_hidden(character) {
+            true => shown.extend(character.escape_default()),
+            false => shown.push(character),
+        }
+    }
+    shown
+}
+
+/// What to do after an error of the file system.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room on the disk",
+        io::ErrorKind::Interrupted => "; repeat it",
+        _ => "; check the path and its permissions",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_a_path_in_one_line_and_the_remedy() {
+        let path = Path::new("größe/a\nb\u{1b}[31m\u{202e}");
+        let error = FileError::at(path)(io::ErrorKind::NotFound.into()).to_string();
+        assert!(error.starts_with(r"'größe/a\nb\u{1b}[31m\u{202e}': "), "{error}");
+        assert!(error.ends_with("; check the path and its permissions"), "{error}");
+        let full = FileError::at(path)(io::ErrorKind::StorageFull.into()).to_string();
+        assert!(full.ends_with("; make room on the disk"), "{full}");
+        let refused = FileError::content(path, "it is empty; copy it again").to_string();
+        assert_eq!(refused, r"'größe/a\nb\u{1b}[31m\u{202e}': it is empty; copy it again");
     }
 }

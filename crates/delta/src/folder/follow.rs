@@ -5,9 +5,10 @@ use std::io::{BufReader, ErrorKind};
 use std::path::PathBuf;
 
 use super::contents::Item;
-use super::{Folder, chain, contents};
+use super::{Folder, chain};
+use crate::ending::check_file;
 use crate::files::{FileError, open_if_there};
-use crate::{Error, Receiver, State, Tensors, Update};
+use crate::{Error, Receiver, State, Tensors, Update, progress};
 
 /// How often a reader looks again after a stream was pruned before it was opened.
 const ATTEMPTS: usize = 5;
@@ -31,7 +32,13 @@ struct Stream {
 impl Stream {
     /// Decodes and proves it for the weights of a receiver, and refuses weights from which no way
     /// leads to the newest ones.
-    fn stage<T: Tensors>(&self, receiver: &Receiver<T>, update: &mut Update) -> Result<(), Error> {
+    fn stage<T: Tensors>(
+        &mut self,
+        receiver: &Receiver<T>,
+        update: &mut Update,
+    ) -> Result<(), Error> {
+        check_file(&mut self.file)?;
+        progress::expect(self.item.bytes);
         receiver.stage_into([BufReader::with_capacity(1 << 20, &self.file)], update)?;
         let (found, latest) = (update.target(), self.latest);
         if found.run == latest.run && (found.version != latest.version || found == latest) {
@@ -89,7 +96,7 @@ impl Folder {
             let own = state.run.is_none_or(|run| Some(run) == latest.run);
             // The version of the newest with other bits: only a snapshot helps.
             let by_links = by_links && own && state.version != latest.version;
-            let mut items = contents::list(&self.path)?;
+            let mut items = self.streams()?;
             items.retain(|item| !self.refused.has(item));
             let way = chain::find(&items, by_links.then_some(state.version), latest.version);
             let way = way
@@ -127,7 +134,7 @@ impl<T: Tensors> Receiver<T> {
     pub fn stage_next(&self, folder: &Folder, update: &mut Update) -> Result<bool, Error> {
         let (mut by_links, mut refused) = (true, None);
         loop {
-            let stream = match folder.next(self.state(), by_links) {
+            let mut stream = match folder.next(self.state(), by_links) {
                 Ok(Next::Stream(stream)) => stream,
                 Ok(Next::Newest(latest)) => {
                     self.set_state(latest);

@@ -1,21 +1,18 @@
 //! The lock of a publisher.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::Error;
 use crate::files::disk::{Disk, System};
-use crate::files::open_lock;
+use crate::files::{lock_within, open_lock};
+use crate::{Error, progress};
 
 /// The file that a publisher has locked. It names the process that locked it last.
 const NAME: &str = "lock";
 /// The longest name that an error shows.
 const LONGEST: u64 = 200;
-/// The time between two attempts.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// Keeps other processes from publishing to a folder as long as it lives, if the file system has
 /// locks.
@@ -28,16 +25,13 @@ impl Lock {
     /// Locks a folder. Waits for `patience` if another process has locked it.
     ///
     /// # Errors
-    /// Errors of the file system; [`Error::Busy`].
+    /// Errors of the file system; [`Error::Busy`]; [`Error::Stopped`].
     pub(super) fn take(folder: &Path, patience: Duration) -> Result<Self, Error> {
-        let (mut file, start) = (open_lock(&folder.join(NAME))?, Instant::now());
-        while let Err(TryLockError::WouldBlock) = file.try_lock() {
-            let left = patience.saturating_sub(start.elapsed());
-            if left.is_zero() {
-                let (folder, holder) = (folder.to_owned(), holder(&mut file));
-                return Err(Error::Busy { folder, holder, patience });
-            }
-            thread::sleep(left.min(PAUSE));
+        let mut file = open_lock(&folder.join(NAME))?;
+        if !lock_within(&file, patience) {
+            progress::check()?;
+            let (folder, holder) = (folder.to_owned(), holder(&mut file));
+            return Err(Error::Busy { folder, holder, patience });
         }
         // Only an error shows it, so it need not be there.
         let _ = file.set_len(0).and_then(|()| System.write_at(&file, own_name().as_bytes(), 0));

@@ -16,8 +16,7 @@ mod refused;
 #[cfg(test)]
 mod tests;
 
-use std::fs;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -26,6 +25,8 @@ pub use publication::Publication;
 use crate::files::FileError;
 use crate::frame::{Kind, Sink};
 use crate::{Error, State};
+use contents::Item;
+use lock::Lock;
 use refused::Refused;
 
 /// How many streams a folder keeps.
@@ -83,14 +84,24 @@ impl Folder {
     /// Streams of the folder that a receiver has refused, with the reasons, while others led to the
     /// newest weights. They should be removed, or published again.
     pub fn refused(&self) -> Vec<String> {
+        // Whoever follows the folder gets the error if it cannot be read.
+        let _ = self.streams();
         self.refused.reasons()
+    }
+
+    /// The streams that are there. Forgets refused ones that are not.
+    fn streams(&self) -> Result<Vec<Item>, FileError> {
+        let items = contents::list(&self.path)?;
+        self.refused.keep(&items);
+        Ok(items)
     }
 
     /// Begins to publish a stream, which is then written frame by frame. Waits for another process
     /// that publishes.
     ///
     /// # Errors
-    /// Errors of the file system; [`Error::Busy`] if the other process takes too long.
+    /// Errors of the file system; [`Error::Busy`] if the other process takes too long;
+    /// [`Error::Stopped`] if the [progress](crate::Progress) is stopped meanwhile.
     pub fn begin(&self) -> Result<Publication, Error> {
         Publication::begin(&self.path, self.patience)
     }
@@ -100,7 +111,8 @@ impl Folder {
     /// gives. Returns the newest weights.
     ///
     /// # Errors
-    /// As [`Publication::finish`]. If only the snapshot fails, the delta is published nevertheless.
+    /// As [`Publication::finish`]. If only the snapshot or the removal fails, the delta is published
+    /// nevertheless.
     pub fn publish(
         &self,
         mut delta: impl Read,
@@ -133,21 +145,16 @@ impl Folder {
     }
 
     /// Removes streams that nobody needs, according to [`Keep::versions`]; returns their number.
+    /// Waits for another process that publishes. Receivers need not wait: whatever they have read,
+    /// they find a way to the newest version among the streams that stay, at worst by a snapshot.
     ///
     /// # Errors
-    /// Errors of the file system.
+    /// As for [`begin`](Self::begin).
     pub fn prune(&self, keep: Keep) -> Result<usize, Error> {
-        let Some(latest) = self.latest()? else { return Ok(0) };
-        let items = contents::list(&self.path)?;
-        let unneeded = prune::unneeded(&items, latest.version, keep.versions);
-        for item in &unneeded {
-            let path = self.path.join(item.name());
-            match fs::remove_file(&path) {
-                // By another process, which also publishes here.
-                Err(error) if error.kind() == ErrorKind::NotFound => (),
-                removed => removed.map_err(FileError::at(&path))?,
-            }
+        if self.latest()?.is_none() {
+            return Ok(0);
         }
-        Ok(unneeded.len())
+        let lock = Lock::take(&self.path, self.patience)?;
+        Ok(prune::prune(&lock, &self.path, keep)?)
     }
 }

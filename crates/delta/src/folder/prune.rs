@@ -1,13 +1,41 @@
 //! Which streams nobody needs any more.
 
-use super::contents::Item;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use super::contents::{self, Item};
+use super::lock::Lock;
+use super::{Keep, pointer};
+use crate::files::FileError;
 use crate::frame::Kind;
+
+/// Removes streams of a folder that nobody needs; returns their number. The folder is locked, so no
+/// process publishes between the look and the removal: a folded delta still finds the links that it
+/// joins, or is refused.
+///
+/// A receiver has no lock. If it has listed streams that are gone when it opens them, it looks
+/// again; one that is open can be read to its end.
+pub(super) fn prune(_: &Lock, folder: &Path, keep: Keep) -> Result<usize, FileError> {
+    let Some(latest) = pointer::read(folder)? else { return Ok(0) };
+    let items = contents::list(folder)?;
+    let unneeded = unneeded(&items, latest.version, keep.versions);
+    for item in &unneeded {
+        let path = folder.join(item.name());
+        match fs::remove_file(&path) {
+            // Somebody has removed it by hand, or the file system has no locks.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            removed => removed.map_err(FileError::at(&path))?,
+        }
+    }
+    Ok(unneeded.len())
+}
 
 /// The streams that may be removed so that at least the newest `keep` versions stay reachable: what
 /// is older than the newest snapshot that is at least `keep` versions old. That snapshot and all
 /// streams after it stay, so every snapshot that stays leads to the newest version. Without such a
 /// snapshot all streams stay. Snapshots come first: once they are gone, nobody starts from them.
-pub(super) fn unneeded(items: &[Item], latest: u64, keep: u64) -> Vec<&Item> {
+fn unneeded(items: &[Item], latest: u64, keep: u64) -> Vec<&Item> {
     let snapshots = || items.iter().filter(|item| item.kind == Kind::Snapshot);
     let oldest = latest.saturating_sub(keep);
     let Some(first) = snapshots().map(|item| item.target).filter(|at| *at <= oldest).max() else {

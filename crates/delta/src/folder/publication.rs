@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::contents::{self, Item};
 use super::lock::Lock;
-use super::pointer;
+use super::{Keep, pointer, prune};
 use crate::files::{FileError, NewFile};
 use crate::frame::{FrameReader, Header, Kind};
 use crate::{Error, Share, State};
@@ -22,7 +22,7 @@ const INCOMING: &str = "incoming.gwd";
 pub struct Publication {
     folder: PathBuf,
     file: NewFile,
-    _lock: Lock,
+    lock: Lock,
 }
 
 impl Publication {
@@ -31,7 +31,7 @@ impl Publication {
         fs::create_dir_all(folder).map_err(FileError::at(folder))?;
         let lock = Lock::take(folder, patience)?;
         let file = NewFile::create(&folder.join(INCOMING))?;
-        Ok(Self { folder: folder.to_owned(), file, _lock: lock })
+        Ok(Self { folder: folder.to_owned(), file, lock })
     }
 
     /// Checks the stream and makes it visible: syncs it, gives it its name, and then replaces the
@@ -48,7 +48,23 @@ impl Publication {
     /// at the newest weights of the folder nor joins deltas that are there, or a snapshot does not
     /// hold the newest weights: another trainer has published there. The folder then is as it was.
     pub fn finish(self) -> Result<State, Error> {
-        let Self { folder, file, _lock } = self;
+        self.finish_keeping(None)
+    }
+
+    /// As [`finish`](Self::finish), and removes streams that nobody needs, as [`Folder::prune`]
+    /// does. They go after the checks, so a stream that is refused removes nothing, and before the
+    /// stream is visible, so nothing fails once it is.
+    ///
+    /// [`Folder::prune`]: super::Folder::prune
+    ///
+    /// # Errors
+    /// As for [`finish`](Self::finish).
+    pub fn finish_and_prune(self, keep: Keep) -> Result<State, Error> {
+        self.finish_keeping(Some(keep))
+    }
+
+    fn finish_keeping(self, keep: Option<Keep>) -> Result<State, Error> {
+        let Self { folder, file, lock } = self;
         let bytes = file.file().metadata().map_err(FileError::at(&folder))?.len();
         let (header, target) = checked(file.file(), bytes)?;
         let latest = pointer::read(&folder)?;
@@ -65,6 +81,9 @@ impl Publication {
             if !is_shortcut {
                 return Err(Error::OtherPublisher { folder, latest, expected });
             }
+        }
+        if let Some(keep) = keep {
+            prune::prune(&lock, &folder, keep)?;
         }
         file.finish_as(&Item::of(&header, bytes).name())?;
         match latest {
@@ -93,7 +112,9 @@ fn checked(mut file: &File, bytes: u64) -> Result<(Header, State), Error> {
     let mut frames = FrameReader::new(BufReader::new(file))?;
     let header = frames.header().clone();
     if header.share != Share::WHOLE {
-        return Err(Error::MixedShares("a folder takes whole updates; join the shares first"));
+        return Err(Error::MixedShares(
+            "it is one of several shares, and a folder takes whole updates",
+        ));
     }
     if header.kind == Kind::Delta && header.base >= header.target {
         return Err(Error::Damaged("its target version is not after its base version"));

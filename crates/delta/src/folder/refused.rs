@@ -14,6 +14,11 @@ impl Refused {
         self.all().push((item, reason));
     }
 
+    /// Forgets streams that are not among these any more: they were removed or replaced.
+    pub(super) fn keep(&self, there: &[Item]) {
+        self.all().retain(|(refused, _)| there.contains(refused));
+    }
+
     pub(super) fn has(&self, item: &Item) -> bool {
         self.all().iter().any(|(refused, _)| refused == item)
     }

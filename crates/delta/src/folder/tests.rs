@@ -131,7 +131,7 @@ fn folded(folder: &Folder, base: &Mirror, versions: std::ops::Range<u64>) -> Vec
         delta.extend_from_slice(frame);
         Ok(())
     };
-    crate::fold(base, links, &DiffOptions::default(), 1, &mut sink).unwrap();
+    crate::fold(base, links, &DiffOptions::default(), None, 1, &mut sink).unwrap();
     delta
 }
 
@@ -216,6 +216,82 @@ fn a_wrong_short_cut_or_a_damaged_snapshot_blocks_nobody() {
     assert!(error.to_string().contains("snapshot-0000000006.gwd"), "{error}");
     follows(&folder, receiver(1), 6);
     follows(&folder, receiver(0), 6);
+}
+
+#[test]
+fn refused_streams_are_forgotten_once_their_files_are_gone() {
+    let (_place, folder) = new();
+    let mut sender = sender();
+    (0..6).for_each(|_| _ = publish(&folder, &mut sender, ALL).unwrap());
+    let right = folded(&folder, &mirror(1), 1..6);
+    let path = folder.path().join("delta-0000000001-0000000006.gwd");
+    for _ in 0..2 {
+        fs::write(&path, emptied(&right)).unwrap();
+        follows(&folder, receiver(1), 6);
+        assert_eq!(folder.refused().len(), 1);
+        fs::remove_file(&path).unwrap();
+        assert!(folder.refused().is_empty());
+    }
+    fs::write(&path, emptied(&right)).unwrap();
+    follows(&folder, receiver(1), 6);
+    // Another stream under the same name is taken.
+    folder.publish(&right[..], ALL, |_| unreachable!()).unwrap();
+    fs::remove_file(folder.path().join("delta-0000000003-0000000004.gwd")).unwrap();
+    follows(&folder, receiver(1), 6);
+    assert!(folder.refused().is_empty());
+}
+
+#[test]
+fn only_a_publisher_whose_stream_fits_removes_others() {
+    let (_place, folder) = new();
+    let mut first = sender();
+    let keep = Keep { versions: 100, snapshot_every: 2 };
+    (0..9).for_each(|_| _ = publish(&folder, &mut first, keep).unwrap());
+    let before = names(&folder);
+    let all = Keep { versions: 0, snapshot_every: 0 };
+    let write = |stream: &[u8]| {
+        let mut publication = folder.begin().unwrap();
+        io::Write::write_all(&mut publication, stream).unwrap();
+        publication.finish_and_prune(all)
+    };
+    let mut other = Sender::new(mirror(9), RunId([9; 16]), DiffOptions::default(), 1).unwrap();
+    let error = write(&next(&mut other)).unwrap_err();
+    assert!(matches!(error, Error::OtherPublisher { .. }), "{error}");
+    assert_eq!(names(&folder), before);
+    // Nor anybody while another one publishes.
+    let open = folder.begin().unwrap();
+    let error = folder.clone().with_patience(Duration::ZERO).prune(all).unwrap_err();
+    assert!(matches!(error, Error::Busy { .. }), "{error}");
+    assert_eq!(names(&folder), before);
+    drop(open);
+    // A receiver that has staged an update before.
+    let (mut staged, mut update) = (receiver(3), crate::Update::default());
+    assert!(staged.stage_next(&folder, &mut update).unwrap());
+    // What was older than version 9 minus 0 goes; the newest snapshot is that of version 8.
+    write(&next(&mut first)).unwrap();
+    let left =
+        ["delta-0000000008-0000000009", "delta-0000000009-0000000010", "snapshot-0000000008"];
+    assert_eq!(names(&folder), left.map(|name| format!("{name}.gwd")));
+    staged.commit(&mut update).unwrap();
+    follows(&folder, staged, 10);
+    follows(&folder, receiver(1), 10);
+}
+
+#[test]
+fn a_publisher_that_waits_can_be_stopped() {
+    let (_place, folder) = new();
+    let open = folder.begin().unwrap();
+    let progress = crate::Progress::default();
+    let patient = folder.clone().with_patience(Duration::from_secs(3600));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| progress.watch(|| patient.begin()));
+        std::thread::sleep(Duration::from_millis(60));
+        assert!(!waiting.is_finished());
+        progress.stop();
+        assert!(matches!(waiting.join().unwrap(), Err(Error::Stopped)));
+    });
+    drop(open);
+    folder.begin().unwrap();
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::files::disk::{Disk, System};
 use crate::part::Content;
 use crate::redo::{Log, New, Patch};
 use crate::safetensors::Checkpoint;
+use crate::survey::Effect;
 use crate::update::Elements;
 use crate::visit::{Visitor, visit};
 use crate::{Error, FrameReader, Source, State, Tensor, Workers, hashes};
@@ -50,6 +51,13 @@ pub(super) fn patch_on(
                 "it changes names, types, shapes or metadata; write the result to another place"
                     .to_owned(),
             )));
+        }
+        let written = survey.records.iter().find_map(|record| match &record.effect {
+            Effect::Written(tensor) => Some(tensor.name().to_owned()),
+            _ => None,
+        });
+        if let Some(name) = written {
+            return Err(input.error(Error::FixedTensors { name }));
         }
         let shards = weights.layout().shards.iter();
         let files = shards.map(|shard| (shard.name.as_str(), shard.header.file_len()));

@@ -1,12 +1,12 @@
 //! Streams that are read more than once.
 
-use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use crate::ending::check_file;
 use crate::files::open_regular;
 use crate::frame::MAGIC;
-use crate::{Error, Survey, check_ending};
+use crate::{Error, Survey};
 
 /// Bytes of a buffer for reading a stream.
 const BLOCK: usize = 1 << 20;
@@ -62,7 +62,7 @@ impl Input {
             Input::Bytes(_, bytes) => Ok(Box::new(bytes.as_slice())),
             Input::File(path) => {
                 let mut file = open_regular(path)?;
-                check_end(&mut file).map_err(|error| self.error(error))?;
+                check_file(&mut file).map_err(|error| self.error(error))?;
                 Ok(Box::new(BufReader::with_capacity(BLOCK, file)))
             }
         }
@@ -83,24 +83,6 @@ impl Input {
             error => Error::Input { path: self.path().to_owned(), source: Box::new(error) },
         }
     }
-}
-
-/// Checks the last bytes of a stream: one that is still being written is refused at once.
-fn check_end(file: &mut File) -> Result<(), Error> {
-    let len = file.metadata()?.len();
-    let mut ending = [0; 12];
-    if len >= ending.len() as u64 {
-        let mut magic = [0; 8];
-        file.read_exact(&mut magic)?;
-        if magic != MAGIC {
-            return Err(Error::NotADelta);
-        }
-        file.seek(SeekFrom::End(-(ending.len() as i64)))?;
-        file.read_exact(&mut ending)?;
-        check_ending(ending, len)?;
-    }
-    file.rewind()?;
-    Ok(())
 }
 
 /// Keeps the bytes that are read.

@@ -99,7 +99,9 @@ fn check<'a>(layout: &Layout, tensors: impl Iterator<Item = &'a Tensor>) -> Resu
     let entries = layout.shards.iter().flat_map(|shard| shard.header.entries());
     let mut left: BTreeMap<&str, &Entry> =
         entries.map(|entry| (entry.name.as_str(), entry)).collect();
-    let wrong = |name: &str| Error::Layout(format!("tensor {name:?} is not the one of its files"));
+    let wrong = |name: &str| {
+        Error::Layout(format!("tensor {name:?} is not the one of its files; write the delta again"))
+    };
     for tensor in tensors {
         let entry = left.remove(tensor.name()).ok_or_else(|| wrong(tensor.name()))?;
         if entry.element != tensor.element() || entry.shape != tensor.shape() {

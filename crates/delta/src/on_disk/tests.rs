@@ -128,7 +128,7 @@ fn chains_and_deltas_applied_twice() {
         Ok(())
     };
     let mut workers = Workers::new(1);
-    fold(&old, &inputs(&links), &place.at("x"), false, &mut workers, &mut sink).unwrap();
+    fold(&old, &inputs(&links), &place.at("x"), false, None, &mut workers, &mut sink).unwrap();
     place.patch("a", &[&folded], "x").unwrap();
     assert!(same("x", "d"));
     assert!(folded.len() < links.iter().map(|link| link.len()).sum::<usize>());

@@ -49,7 +49,9 @@ impl Visitor for Writer<'_> {
                 Ok(self.to.write(place, (first * tensor.element().width()) as u64, new)?)
             }
             None => {
-                Err(Error::Layout(format!("tensor {:?} has no place in its files", tensor.name())))
+                let name = tensor.name();
+                let reason = format!("tensor {name:?} has no place in its files; write it again");
+                Err(Error::Layout(reason))
             }
         }
     }

@@ -5,11 +5,13 @@ use gradwire_bits::kernels::{CLASSES, Octaves};
 
 use super::coder::{Coder, Options, octaves, shifts};
 use super::compare::{Classes, Comparison, Pair};
-use super::{PART, form, sparse};
+use super::{PART, estimate, form, sparse};
 use crate::ElementType;
 
-/// Forms without the base are tried if another one exceeds this fraction of the part.
+/// Forms without the base are tried if another one exceeds this fraction of the part,
 const LARGE: usize = 4;
+/// or if it exceeds this one, and a sample says that they may be shorter.
+const NOTICEABLE: usize = 1024;
 
 impl Coder {
     /// Appends the shortest form of the part `new`, given the part of the base with the same
@@ -38,7 +40,11 @@ impl Coder {
             Comparison::Few(classes) => self.sparse(element, &classes, out),
             Comparison::Many => self.encode_difference(element, pair, options.portable, out),
         }
-        if out.len() - start > new.len() / LARGE {
+        let code = out.len() - start;
+        let is_large = code > new.len() / LARGE;
+        if is_large
+            || code > new.len() / NOTICEABLE && estimate::may_be_shorter(element.width(), new, code)
+        {
             let end = out.len();
             self.encode_whole(element, new, out);
             keep_shorter(out, start, end);

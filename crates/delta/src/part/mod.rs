@@ -25,6 +25,7 @@ mod dense;
 mod difference;
 mod elias;
 mod encode;
+mod estimate;
 mod segments;
 mod sparse;
 mod steps;

@@ -129,6 +129,67 @@ fn parts_without_a_base_return() {
     }
 }
 
+/// Pairs that mislead a coder of changes: the new elements are simpler than what changed.
+fn hostile(element: ElementType, len: usize, random: &mut Random) -> Vec<[Vec<u8>; 2]> {
+    let width = element.width();
+    let noise = |random: &mut Random| -> Vec<u8> {
+        (0..len * width).map(|_| random.below(256) as u8).collect()
+    };
+    // Elements of which about one in `rarity` is random, and the others equal.
+    let sparse = |rarity: u64, random: &mut Random| -> Vec<u8> {
+        let element = |_| match random.below(rarity) {
+            0 => random.below(1 << 32).to_le_bytes(),
+            _ => [0; 8],
+        };
+        (0..len).map(element).flat_map(|element| element[..width].to_vec()).collect()
+    };
+    let [old, other] = [(); 2].map(|()| noise(random));
+    let mut pairs = vec![
+        [old.clone(), vec![0; len * width]],
+        [vec![0; len * width], old.clone()],
+        [old.clone(), other],
+        [old.clone(), old.iter().map(|byte| byte ^ 0x80).collect()],
+        [old.clone(), old.iter().rev().copied().collect()],
+        [old.clone(), old.chunks(2 * width).flat_map(|pair| pair.repeat(2)).collect()],
+    ];
+    pairs[5][1].truncate(len * width);
+    for rarity in [2, 4, 10, 30, 100, 1000] {
+        for after in [1, 3, 10, u64::MAX] {
+            let base = sparse(rarity, random);
+            pairs.push([base, sparse(rarity.saturating_mul(after), random)]);
+        }
+    }
+    pairs
+}
+
+#[test]
+fn a_part_is_never_larger_than_its_dense_form_and_a_thousandth_of_its_elements() {
+    let (mut random, mut coder) = (Random(9), Coder::default());
+    for element in ElementType::ALL {
+        for len in [1, 7, 64, 1000, 1025, 20_000] {
+            let mut pairs = hostile(element, len, &mut random);
+            let rarities = [1, 2, 3, 10, 100, 10_000].into_iter();
+            pairs.extend(rarities.map(|rarity| versions(element, len, rarity, &mut random)));
+            for (case, [base, new]) in pairs.iter().enumerate() {
+                let mut dense = vec![];
+                coder.encode(element, None, new, Options::default(), &mut dense);
+                for options in BOTH {
+                    let mut code = vec![];
+                    coder.encode(element, Some(base), new, options, &mut code);
+                    let most = dense.len() + new.len() / 1000;
+                    let name = element.name();
+                    assert!(
+                        code.len() <= most,
+                        "{} bytes, but {} dense: {len} {name}, case {case}, {options:?}",
+                        code.len(),
+                        dense.len()
+                    );
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn forms_that_need_a_base_are_refused_without() {
     let (mut coder, base) = (Coder::default(), [0; 2000]);

@@ -1,12 +1,14 @@
 //! The lock of a folder whose files are patched in place.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::replay::replay;
 use super::{LOCK, NAME};
 use crate::files::disk::Disk;
-use crate::files::{FileError, open_lock, open_regular};
+use crate::files::{FileError, lock_within, open_lock, open_regular};
 
 /// Keeps other processes from patching files of a folder as long as it lives, if the file system
 /// has locks.
@@ -23,7 +25,7 @@ impl Lock {
     /// Errors of the file system; another process that has locked the folder.
     pub(crate) fn take(folder: &Path) -> Result<Self, FileError> {
         let file = open_lock(&folder.join(LOCK))?;
-        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+        if !lock_within(&file, Duration::ZERO) {
             let reason = "another process patches weights in this folder; wait until it ends";
             return Err(FileError::content(folder, reason));
         }
@@ -53,7 +55,7 @@ impl Lock {
 /// patches files of the folder.
 ///
 /// # Errors
-/// As for [`Lock::complete`].
+/// As for [`Lock::complete`]; `Interrupted` if the [progress](crate::Progress) is stopped.
 pub(crate) fn complete(disk: &impl Disk, folder: &Path) -> Result<(), FileError> {
     let path = folder.join(NAME);
     if !fs::exists(&path).map_err(FileError::at(&path))? {
@@ -61,6 +63,8 @@ pub(crate) fn complete(disk: &impl Disk, folder: &Path) -> Result<(), FileError>
     }
     let file = open_lock(&folder.join(LOCK))?;
     // If the file system has no locks, two processes may write the same values, which does no harm.
-    let _ = file.lock();
+    if !lock_within(&file, Duration::MAX) {
+        return Err(FileError::at(folder)(ErrorKind::Interrupted.into()));
+    }
     Lock { folder: folder.to_owned(), _file: file }.complete(disk)
 }

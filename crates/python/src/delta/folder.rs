@@ -8,6 +8,7 @@ use gradwire_delta::folder::{Folder, Keep, Publication};
 use pyo3::prelude::*;
 
 use super::describe::described;
+use super::watched::watched;
 use crate::errors::{self, Failure};
 
 /// A folder through which a trainer publishes its updates.
@@ -36,7 +37,7 @@ impl DeltaFolder {
 
     /// Begins to publish a stream. Waits for another process that publishes.
     fn begin(&self, py: Python<'_>) -> PyResult<DeltaPublication> {
-        Ok(DeltaPublication(Some(errors::detached(py, || Ok(self.0.begin()?))?)))
+        Ok(DeltaPublication(Some(watched(py, &None, |_| Ok(self.0.begin()?))?)))
     }
 
     /// Whether a snapshot should be published.
@@ -48,12 +49,6 @@ impl DeltaFolder {
     ) -> PyResult<bool> {
         let keep = Keep { versions, snapshot_every };
         Ok(errors::detached(py, || Ok(self.0.is_snapshot_due(keep)?))?)
-    }
-
-    /// Removes streams that nobody needs.
-    fn prune(&self, py: Python<'_>, versions: u64, snapshot_every: u64) -> PyResult<usize> {
-        let keep = Keep { versions, snapshot_every };
-        Ok(errors::detached(py, || Ok(self.0.prune(keep)?))?)
     }
 }
 
@@ -69,10 +64,20 @@ impl DeltaPublication {
         Ok(errors::detached(py, write)?)
     }
 
-    /// Checks the stream, syncs it, and makes it visible.
-    fn finish(&mut self, py: Python<'_>) -> PyResult<()> {
+    /// Checks the stream, syncs it, and makes it visible; removes streams that nobody needs, if
+    /// the number of versions to keep is given.
+    fn finish(&mut self, py: Python<'_>, versions: Option<u64>) -> PyResult<()> {
         let publication = self.0.take().ok_or_else(closed)?;
-        Ok(errors::detached(py, || Ok(publication.finish().map(|_| ())?))?)
+        let finish = || {
+            let finished = match versions {
+                Some(versions) => {
+                    publication.finish_and_prune(Keep { versions, ..Keep::default() })
+                }
+                None => publication.finish(),
+            };
+            Ok(finished.map(|_| ())?)
+        };
+        Ok(errors::detached(py, finish)?)
     }
 
     /// Removes the stream, unless it is visible.

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use gradwire_delta::safetensors::Checkpoint;
-use gradwire_delta::{Buffer, Error, Mirror, Source, Tensor, Tensors};
+use gradwire_delta::{Buffer, Error, Mirror, Progress, Source, Tensor, Tensors};
 use pyo3::prelude::*;
 
 use super::memory::{Described, UserTensors, user_tensors};
@@ -26,9 +26,11 @@ impl Base {
         })
     }
 
-    /// Copies the weights.
-    pub(super) fn copy(self) -> Result<Mirror, Failure> {
-        Ok(Mirror::copy_of(&*self.source()?)?)
+    /// Copies the weights, which are then to be hashed.
+    pub(super) fn copy(self, progress: &Progress) -> Result<Mirror, Failure> {
+        let source = self.source()?;
+        progress.expect(2 * bytes_of(&*source));
+        Ok(Mirror::copy_of(&*source)?)
     }
 }
 
@@ -41,10 +43,10 @@ pub(super) enum Held {
 
 impl Held {
     /// Copies weights from a file or folder, and uses tensors in memory in place.
-    pub(super) fn new(base: Base) -> Result<Self, Failure> {
+    pub(super) fn new(base: Base, progress: &Progress) -> Result<Self, Failure> {
         Ok(match base {
             Base::Tensors(all) => Self::OfUser(user_tensors(all)?),
-            path => Self::Copy(path.copy()?),
+            path => Self::Copy(path.copy(progress)?),
         })
     }
 }
@@ -88,6 +90,11 @@ impl Tensors for Held {
             Self::OfUser(_) => unreachable!("tensors of the user are not growable"),
         }
     }
+}
+
+/// The bytes of all tensors.
+pub(super) fn bytes_of(source: &dyn Source) -> u64 {
+    source.tensors().iter().map(|tensor| tensor.byte_len() as u64).sum()
 }
 
 /// Copies a tensor, block by block.

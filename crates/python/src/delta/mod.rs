@@ -11,6 +11,7 @@ mod new_weights;
 mod receiver;
 mod sender;
 mod update;
+mod watched;
 
 use gradwire_delta::DiffOptions;
 use pyo3::prelude::*;
@@ -18,7 +19,8 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
 use crate::errors;
-use held::Base;
+use held::{Base, bytes_of};
+use watched::{Listener, watched};
 
 /// Adds the classes to the module.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -54,12 +56,17 @@ fn fold_deltas<'py>(
     deltas: Vec<PyBackedBytes>,
     threads: usize,
     portable: bool,
+    max_bytes: Option<u64>,
+    progress: Listener<'py>,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let deltas: Vec<&[u8]> = deltas.iter().map(|delta| &**delta).collect();
-    let folded = errors::detached(py, move || {
+    let read: usize = deltas.iter().map(|delta| delta.len()).sum();
+    let folded = watched(py, &progress, |progress| {
         let (base, mut folded) = (base.source()?, Vec::new());
         let options = DiffOptions { portable, ..DiffOptions::default() };
-        gradwire_delta::fold(&*base, deltas, &options, threads, &mut |frame| {
+        // The base is copied, hashed and compared.
+        progress.expect(3 * bytes_of(&*base) + read as u64);
+        gradwire_delta::fold(&*base, deltas, &options, max_bytes, threads, &mut |frame| {
             folded.extend_from_slice(frame);
             Ok(())
         })?;

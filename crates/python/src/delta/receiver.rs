@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use gradwire_delta::{Receiver, Source, Tensor, Update};
+use gradwire_delta::{FrameReader, Receiver, Source, Tensor, Update, check_ending};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
@@ -10,6 +10,7 @@ use super::describe::{Description, Expected, described, description, is_as};
 use super::folder::DeltaFolder;
 use super::held::{Base, Held, copy};
 use super::update::DeltaUpdate;
+use super::watched::{Listener, watched};
 use crate::buffer::Bytes;
 use crate::errors::{self, Failure};
 
@@ -29,10 +30,16 @@ impl DeltaReceiver {
     /// Copies the weights of a file or folder, or uses tensors of the user in place, and hashes
     /// them.
     #[new]
-    #[pyo3(signature = (base, threads, max_bytes))]
-    fn new(py: Python<'_>, base: Base, threads: usize, max_bytes: Option<u64>) -> PyResult<Self> {
-        let receiver = errors::detached(py, move || {
-            let mut receiver = Receiver::new(Held::new(base)?, threads)?;
+    #[pyo3(signature = (base, threads, max_bytes, progress))]
+    fn new(
+        py: Python<'_>,
+        base: Base,
+        threads: usize,
+        max_bytes: Option<u64>,
+        progress: Listener<'_>,
+    ) -> PyResult<Self> {
+        let receiver = watched(py, &progress, move |progress| {
+            let mut receiver = Receiver::new(Held::new(base, progress)?, threads)?;
             if let Some(max_bytes) = max_bytes {
                 receiver = receiver.with_max_bytes(max_bytes);
             }
@@ -106,25 +113,41 @@ impl DeltaReceiver {
     }
 
     /// Decodes and proves an update: one stream, or all shares of it. Changes nothing.
-    fn stage(&self, py: Python<'_>, streams: Vec<PyBackedBytes>) -> PyResult<DeltaUpdate> {
+    fn stage(
+        &self,
+        py: Python<'_>,
+        streams: Vec<PyBackedBytes>,
+        progress: Listener<'_>,
+    ) -> PyResult<DeltaUpdate> {
         let streams: Vec<&[u8]> = streams.iter().map(|stream| &**stream).collect();
-        let stage = || {
+        watched(py, &progress, |progress| {
+            for stream in &streams {
+                FrameReader::new(*stream)?;
+                // A truncated stream is refused before it is decoded.
+                if let Some(ending) = stream.last_chunk() {
+                    check_ending(*ending, stream.len() as u64)?;
+                }
+            }
+            progress.expect(streams.iter().map(|stream| stream.len() as u64).sum());
             let receiver = self.read();
             Ok(DeltaUpdate::new(receiver.stage(streams)?, self.list()))
-        };
-        Ok(errors::detached(py, stage)?)
+        })
     }
 
     /// Stages the next update on the way to the newest version of a folder; `None` if the weights
     /// are the newest.
-    fn stage_next(&self, py: Python<'_>, folder: &DeltaFolder) -> PyResult<Option<DeltaUpdate>> {
+    fn stage_next(
+        &self,
+        py: Python<'_>,
+        folder: &DeltaFolder,
+        progress: Listener<'_>,
+    ) -> PyResult<Option<DeltaUpdate>> {
         let (folder, mut update) = (&folder.0, Update::default());
-        let stage = || {
+        watched(py, &progress, |_| {
             let receiver = self.read();
             let staged = receiver.stage_next(folder, &mut update)?;
             Ok(staged.then(|| DeltaUpdate::new(update, self.list())))
-        };
-        Ok(errors::detached(py, stage)?)
+        })
     }
 
     /// Writes a staged update.
@@ -143,8 +166,8 @@ impl DeltaReceiver {
     }
 
     /// Hashes all weights again and compares.
-    fn verify(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(errors::detached(py, || Ok(self.read().verify()?))?)
+    fn verify(&self, py: Python<'_>, progress: Listener<'_>) -> PyResult<()> {
+        watched(py, &progress, |_| Ok(self.read().verify()?))
     }
 }
 

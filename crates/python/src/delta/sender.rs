@@ -9,10 +9,10 @@ use pyo3::types::PyBytes;
 
 use super::describe::{Description, described, description, run_id};
 use super::folder::DeltaFolder;
-use super::held::Base;
-use super::held::copy;
+use super::held::{Base, bytes_of, copy};
 use super::memory::Described;
 use super::new_weights::{DescribedChanges, NewWeights};
+use super::watched::{Listener, watched};
 use crate::buffer::Bytes;
 use crate::errors::{self, Failure};
 
@@ -28,7 +28,7 @@ impl DeltaSender {
     /// one. `share` is the rank and the number of ranks that hold shards, which are of the newest
     /// version already; `absent` is "refuse", "keep" or "remove".
     #[new]
-    #[pyo3(signature = (base, folder, run, threads, portable, absent, share))]
+    #[pyo3(signature = (base, folder, run, threads, portable, absent, share, progress))]
     #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
     fn new(
         py: Python<'_>,
@@ -39,6 +39,7 @@ impl DeltaSender {
         portable: bool,
         absent: &str,
         share: (u64, u64),
+        progress: Listener<'_>,
     ) -> PyResult<Self> {
         let absent = match absent {
             "refuse" => Absent::Refuse,
@@ -54,8 +55,8 @@ impl DeltaSender {
         let options = DiffOptions { portable, absent, share };
         let folder = folder.map(|folder| folder.0.clone());
         let run = run.map(run_id).transpose()?;
-        let sender = errors::detached(py, move || {
-            let mut receiver = Receiver::new(base.copy()?, threads)?;
+        let sender = watched(py, &progress, move |progress| {
+            let mut receiver = Receiver::new(base.copy(progress)?, threads)?;
             if let Some(folder) = folder {
                 receiver = at_newest(receiver, &folder, share)?;
             }
@@ -71,6 +72,12 @@ impl DeltaSender {
     #[getter]
     fn state(&self, py: Python<'_>) -> (Option<String>, u64, String) {
         described(py.detach(|| self.sender().state()))
+    }
+
+    /// The bytes of the kept weights.
+    #[getter]
+    fn size(&self, py: Python<'_>) -> u64 {
+        py.detach(|| bytes_of(self.sender().tensors()))
     }
 
     /// Begins an update.
@@ -114,12 +121,25 @@ impl DeltaSender {
     }
 
     /// All kept weights, for receivers that hold none or others.
-    fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.written(py, |sender, sink| sender.snapshot(sink).map(|_| ()))
+    fn snapshot<'py>(
+        &self,
+        py: Python<'py>,
+        progress: Listener<'py>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = watched(py, &progress, |_| {
+            let mut bytes = Vec::new();
+            self.sender().snapshot(&mut |frame| {
+                bytes.extend_from_slice(frame);
+                Ok(())
+            })?;
+            Ok(bytes)
+        })?;
+        Ok(PyBytes::new(py, &bytes))
     }
 
     /// Advances the kept weights by the written update.
-    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+    fn commit(&self, py: Python<'_>, progress: Listener<'_>) -> PyResult<()> {
+        watched(py, &progress, |_| Ok(self.sender().prove()?))?;
         Ok(errors::detached(py, || Ok(self.sender().commit().map(|_| ())?))?)
     }
 

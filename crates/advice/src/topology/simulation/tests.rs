@@ -23,7 +23,7 @@ fn method() -> Method {
 }
 
 fn none() -> Method {
-    Method::none()
+    Method::none(32.0)
 }
 
 /// Free messages, and no copies.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Iterable, Iterator, List, Optional, Union
 
 from .. import _core
 from .._arrays import whole_number
+from ._progress import Meter, Progress, checked, listening
 from ._weights import Base, in_place, on_host, once, pairs, path_of
 
 if TYPE_CHECKING:
@@ -22,7 +23,15 @@ def join(shares: Iterable[Union[bytes, Iterable[bytes]]]) -> bytes:
     return _core.join_deltas(_whole(shares))
 
 
-def fold(base: Base, deltas: Iterable[Union[bytes, Iterable[bytes]]], *, threads: int = 1, portable: bool = False) -> bytes:
+def fold(
+    base: Base,
+    deltas: Iterable[Union[bytes, Iterable[bytes]]],
+    *,
+    threads: int = 1,
+    portable: bool = False,
+    max_bytes: Optional[int] = None,
+    progress: Optional[Progress] = None,
+) -> bytes:
     """One delta that leads to where ``deltas`` lead one after another.
 
     It has fewer bytes than they have together. A folder takes it beside them, so receivers that are
@@ -34,6 +43,8 @@ def fold(base: Base, deltas: Iterable[Union[bytes, Iterable[bytes]]], *, threads
         deltas: the streams, the oldest first.
         threads: the threads that decode and code.
         portable: as for a ``Sender``.
+        max_bytes: the limit for each of the streams, as for a ``Receiver``.
+        progress: as for a ``Receiver``.
     """
     path, memories = path_of(base), []
     if path is None:
@@ -43,6 +54,8 @@ def fold(base: Base, deltas: Iterable[Union[bytes, Iterable[bytes]]], *, threads
         _whole(deltas),
         threads=whole_number("threads", threads, 16),
         portable=bool(portable),
+        max_bytes=None if max_bytes is None else whole_number("max_bytes", max_bytes),
+        progress=checked(progress),
     )
 
 
@@ -50,11 +63,20 @@ def _whole(streams: Iterable[Union[bytes, Iterable[bytes]]]) -> List[bytes]:
     return [stream if isinstance(stream, bytes) else b"".join(stream) for stream in streams]
 
 
-class Frames:
-    """The stream that a sender writes: an iterator of bytes that knows its sender."""
+# Bytes that are written at once.
+_BLOCK = 16 << 20
 
-    def __init__(self, sender: Sender, frames: Iterator[bytes]) -> None:
-        self.sender, self._frames = sender, frames
+
+def _blocks(stream: bytes) -> Iterator[bytes]:
+    return (stream[start : start + _BLOCK] for start in range(0, len(stream), _BLOCK))
+
+
+class Frames:
+    """The stream that a sender writes: an iterator of bytes that knows its sender, and tells
+    listeners how many bytes of the weights are done, of how many."""
+
+    def __init__(self, sender: Sender, frames: Iterator[bytes], listeners: List[Progress], size: int) -> None:
+        self.sender, self._frames, self.listeners, self.size = sender, frames, listeners, size
 
     def __iter__(self) -> Iterator[bytes]:
         return self._frames
@@ -81,7 +103,14 @@ class Folder:
         latest = self.core.latest()
         return None if latest is None else latest[1]
 
-    def publish(self, frames: Union[bytes, Iterable[bytes]], *, keep: int = 200, snapshot_every: int = 50) -> int:
+    def publish(
+        self,
+        frames: Union[bytes, Iterable[bytes]],
+        *,
+        keep: int = 200,
+        snapshot_every: int = 50,
+        progress: Optional[Progress] = None,
+    ) -> int:
         """Publishes a stream: writes it, syncs it, and only then names it as the newest. Returns
         its bytes. A delta of ``fold`` may also lead between versions that are published already.
 
@@ -90,24 +119,39 @@ class Folder:
         ``Sender.diff``. 0 means no snapshots. Receivers that are at most ``keep`` versions behind
         need no snapshot; older streams are removed, unless a snapshot that stays needs them.
 
+        ``progress(done, total)`` is called about ten times a second, and at last before the stream
+        is made visible. It counts bytes of the weights for the frames of ``Sender.diff``, twice if
+        there is a snapshot, and otherwise bytes of the stream. If it raises an exception, the
+        stream is not published. Waiting for another process ends at Ctrl-C.
+
         Raises ``StateError`` if another trainer has published here, or publishes for longer than
-        ``timeout``; the error names its process. The stream is then not published; older ones may
-        be gone.
+        ``timeout``; the error names its process. Raises ``MessageError`` if the stream is damaged
+        or not complete. No stream is removed then. Raises ``OSError`` if the folder cannot be
+        written. In all these cases the stream is not published.
         """
         limits = whole_number("keep", keep), whole_number("snapshot_every", snapshot_every)
-        if isinstance(frames, Frames) and self.core.is_snapshot_due(*limits):
-            self._write([frames.sender.snapshot()])
-        # First: after the stream is published nothing must fail.
-        self.core.prune(*limits)
-        return self._write([frames] if isinstance(frames, bytes) else frames)
+        listeners = listening(progress)
+        if not isinstance(frames, Frames):
+            meter = Meter(listeners, len(frames) if isinstance(frames, bytes) else 0)
+            return self._write(_blocks(frames) if isinstance(frames, bytes) else frames, limits[0], meter)
+        has_snapshot = self.core.is_snapshot_due(*limits)
+        meter = Meter(listeners, frames.size * (1 + has_snapshot))
+        if has_snapshot:
+            self._write([frames.sender.snapshot(progress=meter.after(0))], None, Meter([], 0))
+        frames.listeners.append(meter.after(frames.size * has_snapshot))
+        return self._write(frames, limits[0], meter, counts=False)
 
-    def _write(self, frames: Iterable[bytes]) -> int:
+    def _write(self, frames: Iterable[bytes], keep: Optional[int], meter: Meter, *, counts: bool = True) -> int:
         publication, sent = self.core.begin(), 0
         try:
             for frame in frames:
                 publication.write(frame)
                 sent += len(frame)
-            publication.finish()
+                if counts:
+                    meter.add(len(frame))
+            # After the stream is visible nothing must fail.
+            meter.end()
+            publication.finish(keep)
         finally:
             publication.close()
         return sent

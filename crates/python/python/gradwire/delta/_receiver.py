@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, List, Optional, Tuple
 
 from .. import _core
 from .._arrays import whole_number
+from ._progress import Progress, checked
 from ._update import Update, local_shape
 from ._weights import Base, Memory, empty, library, once, pairs, path_of, to_write
 
@@ -27,10 +28,19 @@ class Receiver:
             their bits as unsigned integers.
         max_bytes: the most bytes of new tensors in one update, and of parts of tensors that change
             throughout; by default 1 GiB, or 1024 times the bytes of the stream if that is more.
+        progress: called with the bytes that are done and with all bytes, about ten times a second
+            and at the end. The weights of a file are copied and then hashed, so their bytes count
+            twice. An exception, as Ctrl-C, ends the operation.
     """
 
     def __init__(
-        self, base: Base, *, threads: int = 1, to: Optional[str] = None, max_bytes: Optional[int] = None
+        self,
+        base: Base,
+        *,
+        threads: int = 1,
+        to: Optional[str] = None,
+        max_bytes: Optional[int] = None,
+        progress: Optional[Progress] = None,
     ) -> None:
         path = path_of(base)
         # Keeps the memory of the user's tensors alive.
@@ -41,6 +51,7 @@ class Receiver:
             path if path is not None else [memory.description for memory in self._memories],
             threads=whole_number("threads", threads, 16),
             max_bytes=None if max_bytes is None else whole_number("max_bytes", max_bytes),
+            progress=checked(progress),
         )
 
     @property
@@ -60,17 +71,27 @@ class Receiver:
             self.core.copy(number, description, address)
             yield description[0], tensor
 
-    def stage(self, frames: Union[bytes, Iterable[bytes]], *shares: Union[bytes, Iterable[bytes]]) -> Update:
+    def stage(
+        self,
+        frames: Union[bytes, Iterable[bytes]],
+        *shares: Union[bytes, Iterable[bytes]],
+        progress: Optional[Progress] = None,
+    ) -> Update:
         """Decodes a stream, and proves that it fits these weights and gives the sender's. Changes
         nothing.
 
         ``frames`` is what ``Sender.diff`` or ``Sender.snapshot`` gave: bytes, or an iterable of
-        bytes. If several ranks have sent their own rows, give the streams of all.
+        bytes. If several ranks have sent their own rows, give the streams of all. ``progress`` is
+        as for the receiver itself, and counts bytes of the streams.
+
+        Raises ``MessageError`` if a stream is damaged, truncated or larger than ``max_bytes``
+        allows, and ``StateError`` if it leads from other weights, or does not give the sender's.
+        Raises ``ConfigError`` if it describes a tensor that cannot be, or one twice.
         """
         streams = [frames if isinstance(frames, bytes) else b"".join(frames) for frames in (frames, *shares)]
-        return Update(self, self.core.stage(streams))
+        return Update(self, self.core.stage(streams, checked(progress)))
 
-    def updates(self, folder: Folder) -> Iterator[Update]:
+    def updates(self, folder: Folder, *, progress: Optional[Progress] = None) -> Iterator[Update]:
         """Stages the updates that lead to the newest version of a folder, one after the other.
 
         Load each into the engine, then commit it. Ends at the newest version, or after an update
@@ -81,10 +102,16 @@ class Receiver:
         warning if others lead to the newest version: a delta of ``fold`` beside those that it
         joins, or a snapshot.
 
-        Raises ``StateError`` if no published stream helps; it names the missing link. Raises
-        ``MessageError`` if a stream is damaged that no others can stand in for.
+        ``progress`` is as for the receiver itself. It counts bytes of a stream, for each update
+        anew. If it raises an exception, the weights are those of the last commit.
+
+        Raises ``StateError`` if nothing has been published yet; if no published stream helps: it
+        names the missing link; if streams are of another trainer; if an update adds, removes or
+        reshapes tensors of your own; or if a commit has failed halfway and a delta comes next.
+        Raises ``MessageError`` if a stream is damaged that no others can stand in for, or is larger
+        than ``max_bytes`` allows. Raises ``OSError`` if the folder or a file cannot be read.
         """
-        while (update := self.core.stage_next(folder.core)) is not None:
+        while (update := self.core.stage_next(folder.core, checked(progress))) is not None:
             for refused in folder.core.refused():
                 warnings.warn(f"a stream is left out: {refused}", RuntimeWarning, stacklevel=2)
             before = self.core.state
@@ -92,19 +119,21 @@ class Receiver:
             if self.core.state == before:
                 return
 
-    def follow(self, folder: Folder) -> int:
-        """Brings the weights to the newest version of a folder, and returns it.
+    def follow(self, folder: Folder, *, progress: Optional[Progress] = None) -> int:
+        """Brings the weights to the newest version of a folder, and returns it. ``progress`` is as
+        for ``updates``.
 
         Raises as ``updates`` does. The weights are then those of the last update that was
         committed.
         """
-        for update in self.updates(folder):
+        for update in self.updates(folder, progress=progress):
             update.commit()
         return self.version
 
-    def verify(self) -> None:
-        """Hashes all weights again. Raises ``StateError`` if others have changed them."""
-        self.core.verify()
+    def verify(self, *, progress: Optional[Progress] = None) -> None:
+        """Hashes all weights again. Raises ``StateError`` if others have changed them.
+        ``progress`` is as for the receiver itself."""
+        self.core.verify(checked(progress))
 
 
 def _check_apart(memories: List[Memory]) -> None:

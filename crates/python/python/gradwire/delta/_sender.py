@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Tuple, Type
 from .. import _core
 from .._arrays import whole_number
 from ._folder import Folder, Frames
+from ._progress import Meter, Progress, checked, listening
 from ._weights import Base, Memory, Weights, in_place, is_sharded, on_host, once, pairs, path_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ class Sender:
             but only positions and values of changes are copied to main memory. The copy is made
             when ``diff`` first gets a tensor, and again after ``rollback()``. A tensor of which
             more than a quarter changed is copied whole. The stream is the same.
+        progress: called with the bytes that are done and with all bytes, about ten times a second
+            and at the end. The base is copied and then hashed, so its bytes count twice. An
+            exception, as Ctrl-C, ends the operation.
     """
 
     def __init__(
@@ -50,10 +54,11 @@ class Sender:
         share: Tuple[int, int] = (0, 1),
         run: Optional[str] = None,
         device_base: bool = False,
+        progress: Optional[Progress] = None,
     ) -> None:
         comparer = _comparer(device_base)
         _check_share(share, base, run)
-        self._start(None, base, threads, portable, absent, share, run)
+        self._start(None, base, threads, portable, absent, share, run, progress)
         self._devices = comparer and comparer(self._core)
 
     @classmethod
@@ -67,6 +72,7 @@ class Sender:
         absent: str = "refuse",
         share: Tuple[int, int] = (0, 1),
         device_base: bool = False,
+        progress: Optional[Progress] = None,
     ) -> Sender:
         """Continues a run, for example after a crash: starts from the newest version that the
         folder has, or from ``base`` if nothing is published yet. Other arguments are as above.
@@ -78,7 +84,7 @@ class Sender:
         comparer = _comparer(device_base)
         _check_rows(share, base)
         sender = cls.__new__(cls)
-        sender._start(folder, base, threads, portable, absent, share, None)
+        sender._start(folder, base, threads, portable, absent, share, None, progress)
         sender._devices = comparer and comparer(sender._core)
         return sender
 
@@ -91,6 +97,7 @@ class Sender:
         absent: str,
         share: Tuple[int, int],
         run: Optional[str],
+        progress: Optional[Progress],
     ) -> None:
         # The iterator of the update that is neither committed nor rolled back.
         self._open: Optional[object] = None
@@ -106,6 +113,7 @@ class Sender:
             portable=bool(portable),
             absent=absent,
             share=share,
+            progress=checked(progress),
         )
         self._elements = {name: element for name, element, _, _ in self._core.tensors()}
 
@@ -121,7 +129,7 @@ class Sender:
         assert run is not None
         return run
 
-    def diff(self, weights: Weights) -> Frames:
+    def diff(self, weights: Weights, *, progress: Optional[Progress] = None) -> Frames:
         """Writes the changes from the kept weights to ``weights``, a dictionary or pairs of name
         and tensor with the element types of the base.
 
@@ -129,10 +137,15 @@ class Sender:
         until it has ended, also those that an iterable of pairs yields. A DTensor contributes its
         own rows. Call ``commit()`` when the stream is safe, else ``rollback()``; an iterator that
         is dropped before its end is rolled back.
-        """
-        return Frames(self, self._written(weights))
 
-    def _written(self, weights: Weights) -> Iterator[bytes]:
+        ``progress(done, total)`` is called about ten times a second with bytes of the weights, and
+        at last before the last bytes of the stream. If it raises an exception, the stream ends and
+        is rolled back.
+        """
+        listeners, size = listening(progress), self._core.size
+        return Frames(self, self._written(weights, Meter(listeners, size)), listeners, size)
+
+    def _written(self, weights: Weights, meter: Meter) -> Iterator[bytes]:
         self._core.begin()
         complete, self._open = False, (this := object())
         try:
@@ -140,9 +153,12 @@ class Sender:
             for batch in _batches(once(own, self._elements)):
                 whole, changed = self._compare(batch)
                 written = self._core.add([one.description for one in whole], [one.description for one in changed])
+                meter.add(sum(memory.size for memory in batch))
                 if written:
                     yield written
-            yield self._core.finish()
+            last = self._core.finish()
+            meter.end()
+            yield last
             complete = True
         finally:
             # Unless the user has rolled back and begun another update meanwhile.
@@ -170,13 +186,19 @@ class Sender:
         the changes."""
         return ([on_host(memory) for memory in batch], []) if self._devices is None else self._devices.compare(batch)
 
-    def snapshot(self) -> bytes:
-        """All kept weights as a stream, for receivers that hold none or others."""
-        return self._core.snapshot()
+    def snapshot(self, *, progress: Optional[Progress] = None) -> bytes:
+        """All kept weights as a stream, for receivers that hold none or others. ``progress`` is as
+        for the sender itself."""
+        return self._core.snapshot(checked(progress))
 
-    def commit(self) -> None:
-        """Advances the kept weights by the written changes: the receivers have them, or will."""
-        self._core.commit()
+    def commit(self, *, progress: Optional[Progress] = None) -> None:
+        """Advances the kept weights by the written changes: the receivers have them, or will.
+
+        The changes are decoded and proven first, as by a receiver; ``progress`` is as for the
+        sender itself, and counts bytes of the stream. If it raises an exception, the kept weights
+        are as before, and ``commit()`` may be called again.
+        """
+        self._core.commit(checked(progress))
         self._open = None
         if self._devices is not None:
             self._devices.commit()

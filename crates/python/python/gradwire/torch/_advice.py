@@ -171,8 +171,8 @@ def advise(
 
 
 # The most ranks of a trial, the bytes per element for each rank and for all ranks together, and the
-# fewest elements that are tried together.
-_TRIED, _BYTES_OF_RANK, _BYTES_OF_ALL, _BATCH = 4, 12, 8, 25 << 18
+# fewest bytes of gradients that are tried together.
+_TRIED, _BYTES_OF_RANK, _BYTES_OF_ALL, _BATCH = 4, 12, 8, 25 << 20
 
 
 def _estimate(
@@ -191,7 +191,8 @@ def _estimate(
     # The residuals and buckets of the measured exchange.
     exchange = 8 * sum(sizes) if measured else 0
     tried = min(ranks, _TRIED)
-    trial = (_BYTES_OF_RANK * tried + _BYTES_OF_ALL) * min(sum(sizes), max(*sizes, _BATCH) + _BATCH)
+    batch = _BATCH // min(4, *(parameter.element_size() for parameter in parameters))
+    trial = (_BYTES_OF_RANK * tried + _BYTES_OF_ALL) * min(sum(sizes), max(*sizes, batch) + batch)
     memory = recorded + max(held(model, optimizer) + exchange, trial)
     trials = DEFAULT_TRIALS if asked is None else 1 + len(asked)
     own_cores = cores() // (measured.local_ranks if measured else 1)
@@ -251,7 +252,7 @@ def _cluster(recording: Recording, measured: Optional[MeasuredLink], synchroniza
         # Two standard errors of the difference between medians of ten steps, and of the overheads
         # of all messages, which are medians of fifteen. The standard error of a median of n times
         # is about 1.25 * 1.48 / sqrt(n) of their median absolute deviation.
-        messages = len(_core.buckets(recording.tensors))
+        messages = len(recording.buckets())
         cluster["noise"] = 2.0 * recording.noise + messages * (measured.messages.noise + measured.plain.noise)
     return cluster
 

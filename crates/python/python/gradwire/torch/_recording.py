@@ -102,6 +102,11 @@ class Recording:
         """Names, shapes, and the seconds after which gradients are ready."""
         return [(name, shape_of(p), at) for (name, p), at in zip(self.named, self.ready)]
 
+    def buckets(self) -> List[List[int]]:
+        """The buckets of DistributedDataParallel, as lists of indices of parameters."""
+        types = [str(_reals(parameter.detach()).dtype).replace("torch.", "") for _, parameter in self.named]
+        return _core.buckets(self.tensors, types)
+
     def seconds_with(self, exchange: Any) -> float:
         """The seconds of a step that exchanges its buckets.
 
@@ -113,7 +118,7 @@ class Recording:
             self._progress.step(number, WARM_UP + TIMED)
             if number == WARM_UP:
                 start = self._clock.now()
-            backward = _Backward(_core.buckets(self.tensors), exchange)
+            backward = _Backward(self.buckets(), exchange)
             self._run(self._step, backward.seen)
             backward.end()
         # Steps follow each other as in training: a rank may begin one before the others.
