@@ -40,7 +40,7 @@ usage: cargo xtask <task>
             that was checked at this commit is skipped
   runs      make the small runs of results/check and the page results/marks.md again, after an intended change of bits
   aarch64   build for aarch64, run tests there under emulation, and look for NEON instructions in every kernel; all of the
-            parts kernels, compressors, exchanges, runs and python, or only those that are named
+            parts kernels, compressors, exchanges, models, runs and python, or only those named
   fuzz      fuzz each decoder separately, and the kernels, for the given number of seconds: cargo xtask fuzz 600 [NAME...]
   asan      run the tests of the codes, kernels and compressors under AddressSanitizer, with a nightly toolchain
   miri      run every kernel on a few inputs under Miri (rustup component add --toolchain nightly miri rust-src)

@@ -1,9 +1,9 @@
 //! Matrix products on slices. All processors that fuse products with sums compute the same bits.
 //!
-//! The library's order of sums depends on the processor in two cases, which this module avoids: if
-//! the inner size is above [`DEPTH`], caches decide how many terms are summed at once; and if the
-//! terms of both factors are contiguous, small products have as many partial sums as a vector has
-//! values.
+//! The library's sums depend on the processor in three cases, which this module avoids: if the inner
+//! size is above [`DEPTH`], caches decide how many terms are summed at once; if the terms of both
+//! factors are contiguous, small products have as many partial sums as a vector has values; and on
+//! aarch64, combinations of rows round each product.
 
 use std::ops::Range;
 
@@ -15,6 +15,8 @@ use crate::lanes::{LANES, total};
 const DEPTH: usize = 512;
 /// The most outputs of a small product.
 const SMALL: usize = 256;
+/// The most terms of which the library rounds each product, on every processor.
+const FEW: usize = 2;
 
 /// A row-major or column-major matrix.
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +83,14 @@ pub(crate) fn multiply(left: Matrix<'_>, right: Matrix<'_>, accumulate: bool, ou
     let depth = if rows.max(columns) <= 64 { DEPTH } else { inner.div_ceil(blocks) };
     for block in 0..blocks {
         let terms = block * depth..inner.min((block + 1) * depth);
-        multiply_block(left.part(terms.clone()), right.part(terms), accumulate || block > 0, out);
+        let (left, right) = (left.part(terms.clone()), right.part(terms));
+        let accumulate = accumulate || block > 0;
+        let (factors, rows) = if left.rows == 1 { (left, right) } else { (right, left) };
+        if factors.rows == 1 && rows.row_stride == 1 && factors.columns > FEW {
+            Arch::new().dispatch(Combination { factors, rows, accumulate, out });
+        } else {
+            multiply_block(left, right, accumulate, out);
+        }
     }
 }
 
@@ -138,6 +147,45 @@ fn add_products<S: Simd>(
     for ((sum, &left), &right) in S::as_mut_simd_f32s(sums).0.iter_mut().zip(lefts).zip(rights) {
         *sum = simd.mul_add_e_f32s(left, right, *sum);
     }
+}
+
+/// The sum of rows of contiguous values, each times its factor, or its sum with `out`. A column of
+/// `rows` is a row.
+struct Combination<'a> {
+    factors: Matrix<'a>,
+    rows: Matrix<'a>,
+    accumulate: bool,
+    out: &'a mut [f32],
+}
+
+impl WithSimd for Combination<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { factors, rows, accumulate, out } = self;
+        for term in 0..factors.columns {
+            let factor = factors.values[term * factors.column_stride];
+            let row = &rows.values[term * rows.column_stride..][..out.len()];
+            if term == 0 && !accumulate {
+                out.iter_mut().zip(row).for_each(|(out, value)| *out = value * factor);
+            } else {
+                add_scaled(simd, row, factor, out);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn add_scaled<S: Simd>(simd: S, row: &[f32], factor: f32, out: &mut [f32]) {
+    let factor = simd.splat_f32s(factor);
+    let ((rows, row), (outs, out)) = (S::as_simd_f32s(row), S::as_mut_simd_f32s(out));
+    for (out, &values) in outs.iter_mut().zip(rows) {
+        *out = simd.mul_add_e_f32s(values, factor, *out);
+    }
+    let sums =
+        simd.mul_add_e_f32s(simd.partial_load_f32s(row), factor, simd.partial_load_f32s(out));
+    simd.partial_store_f32s(out, sums);
 }
 
 /// `out ← left · right ᵀ`, or `out ← out + left · right ᵀ`, by the library.
@@ -199,15 +247,19 @@ mod tests {
     }
 
     /// Terms one after the other, in blocks: a vector's in one block, those of small products in
-    /// blocks of 512, others in blocks of equal lengths of at most 512.
+    /// blocks of 512, others in blocks of equal lengths of at most 512. Products of blocks of one
+    /// or two terms are rounded.
     fn in_order(terms: &[(f32, f32)], rows: usize, columns: usize) -> f32 {
         let block = match rows.min(columns) {
             1 => terms.len(),
             _ if rows.max(columns) <= 64 => 512,
             _ => terms.len().div_ceil(terms.len().div_ceil(512)),
         };
-        let sum = |block: &[(f32, f32)]| block.iter().copied().fold(0.0, add_product);
-        terms.chunks(block).map(sum).fold(0.0, |total, sum| total + sum)
+        let sum = |block: &[(f32, f32)]| match block {
+            [_] | [_, _] => block.iter().map(|(left, right)| left * right).sum(),
+            _ => block.iter().copied().fold(0.0, add_product),
+        };
+        terms.chunks(block).map(sum).fold(0.0, |total: f32, sum: f32| total + sum)
     }
 
     /// Blocks of 1024 terms; sixteen sums of every sixteenth term, added by halves.
@@ -253,9 +305,17 @@ mod tests {
 
     #[test]
     fn every_processor_sums_in_the_same_order() {
-        let small = [[3, 1, 5], [3, 17, 5], [16, 800, 16], [16, 1500, 16], [17, 800, 16]];
+        let small = [
+            [3, 1, 5],
+            [3, 2, 5],
+            [3, 513, 5],
+            [3, 17, 5],
+            [16, 800, 16],
+            [16, 1500, 16],
+            [17, 800, 16],
+        ];
         let large = [[70, 511, 3], [65, 1030, 70]];
-        let vectors = [[1, 700, 300], [300, 1100, 1], [1, 40, 1]];
+        let vectors = [[1, 700, 300], [300, 1100, 1], [1, 40, 1], [1, 3, 50], [50, 17, 1]];
         for shape in [&small[..], &large, &vectors].concat() {
             for turned in [[false, false], [false, true], [true, false], [true, true]] {
                 check(shape, turned);
