@@ -219,6 +219,15 @@ pub enum Error {
          the shares"
     )]
     MixedShares(&'static str),
+    /// A share is given for a whole update.
+    #[error(
+        "the stream is one of {count} shares of an update, but a whole update is needed; join all \
+         shares first"
+    )]
+    OneShare {
+        /// The number of shares that the update has.
+        count: u64,
+    },
     /// A description of a tensor is impossible.
     #[error("tensor {name:?} is refused: {reason}")]
     InvalidTensor {
@@ -325,8 +334,9 @@ pub enum Error {
         /// The bytes that were given.
         found: usize,
     },
-    /// The [progress](crate::Progress) was stopped. Nothing has changed.
-    #[error("the operation was stopped before its end, and nothing has changed; repeat it")]
+    /// The [progress](crate::Progress) was stopped. Nothing has changed, except that
+    /// [`Receiver::follow`](crate::Receiver::follow) has committed the streams before.
+    #[error("the operation was stopped before its end; repeat it")]
     Stopped,
     /// There is nothing to fold or to apply.
     #[error("there are no deltas; give at least one")]

@@ -54,8 +54,11 @@ pub(crate) fn hash_of(
 ) -> Result<StateHash, Error> {
     let tensor = &source.tensors()[index];
     let hasher = TensorHasher::new(tensor);
+    progress::expect(tensor.byte_len() as u64);
     (0..tensor.elements()).step_by(PART).try_fold(hasher.existence(), |hash, first| {
-        Ok(hash + content(source, &hasher, index, first, buffer)?)
+        let content = content(source, &hasher, index, first, buffer)?;
+        progress::advance(part_of(tensor, first).len() as u64)?;
+        Ok(hash + content)
     })
 }
 

@@ -1,4 +1,4 @@
-//! How far long operations are, and how to stop them.
+//! Reports the progress of long operations, and stops them.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::Error;
 ///
 /// Operations find the progress of the thread that runs them, so none of them needs an argument for
 /// it. [`Receiver::commit`](crate::Receiver::commit) does not report and cannot be stopped: it is
-/// short, and weights must not stay half new.
+/// short, and weights must not stay partly written.
 ///
 /// ```
 /// use gradwire_delta::{Mirror, Progress, Receiver};

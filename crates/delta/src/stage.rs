@@ -106,7 +106,12 @@ pub(crate) fn default_limit(read: u64) -> u64 {
 pub(crate) fn read_to_end<R: Read>(inputs: &mut [FrameReader<R>]) -> Result<StateHash, Error> {
     let mut payload = Vec::new();
     let mut end = |input: &mut FrameReader<R>| {
-        while input.records(&mut payload)? {}
+        let (mut more, mut read) = (true, 0);
+        while more {
+            more = input.records(&mut payload)?;
+            progress::advance(input.bytes_read() - read)?;
+            read = input.bytes_read();
+        }
         Ok(input.end().expect("the records have been read").target_hash)
     };
     inputs.iter_mut().map(&mut end).sum()

@@ -44,7 +44,7 @@ pub(crate) fn visit<R: Read>(
 ) -> Result<State, Error> {
     let header = input.header().clone();
     if header.share != Share::WHOLE {
-        return Err(Error::MixedShares("it is one of several shares"));
+        return Err(Error::OneShare { count: header.share.count });
     }
     let (run, version) = (Some(header.run), header.target);
     let reached = |hash| State { run, version, hash };

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use gradwire_delta::{DiffOptions, Error, Mirror, Progress, Receiver, Update, fold};
+use gradwire_delta::{Absent, DiffOptions, Error, Mirror, Progress, Receiver, Update, fold};
 
 fn bytes(model: &Model) -> u64 {
     model.iter().map(|(_, bytes)| bytes.len() as u64).sum()
@@ -56,6 +56,22 @@ fn operations_report_all_their_bytes() {
 }
 
 #[test]
+fn tensors_that_are_removed_count() {
+    let old = model(1);
+    let (size, new) = (bytes(&old), old[1..].to_vec());
+    let options = DiffOptions { absent: Absent::Remove, ..DiffOptions::default() };
+    let mut sender = sender(&old, options, 1);
+    let (stream, seen) = watched(|| {
+        let mut stream = Vec::new();
+        sender.diff(&mirror(&new), &mut collect(&mut stream)).map(|_| stream)
+    });
+    assert_eq!(seen, [size; 2]);
+    let removed = old[0].1.len() as u64;
+    let seen = watched(|| receiver(&old).stage([&stream[..]])).1;
+    assert_eq!(seen, [size + removed + stream.len() as u64; 2]);
+}
+
+#[test]
 fn operations_that_are_stopped_change_nothing() {
     let old = model(1);
     let new = step(&old, 1, 50);
@@ -78,6 +94,9 @@ fn operations_that_are_stopped_change_nothing() {
     sender.commit().unwrap();
     apply(&mut receiver, &stream).unwrap();
     assert!(has(&receiver, &new) && content(sender.tensors()) == new);
+    // An update that is applied is only read.
+    stopped(|| receiver.stage_into([&stream[..]], &mut update));
+    assert_eq!(watched(|| receiver.stage([&stream[..]])).1, [stream.len() as u64; 2]);
     let options = DiffOptions::default();
     stopped(|| fold(&mirror(&old), [&stream[..]], &options, None, 1, &mut |_| Ok(())));
 }

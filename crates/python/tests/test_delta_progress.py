@@ -107,6 +107,17 @@ def test_publishing_reports_the_weights_and_those_of_a_snapshot(tmp_path):
     assert seen.last == (len(whole),) * 2
 
 
+def test_a_progress_function_may_divide_by_the_total(tmp_path, monkeypatch):
+    monkeypatch.setattr("gradwire.delta._progress.PAUSE", 0.0)
+    parts = []
+    stream = b"".join(delta.Sender(weights(elements=10)).diff(weights(1, elements=10)))
+    delta.Folder(tmp_path / "one").publish([b"", stream[:50], stream[50:]], progress=lambda done, total: parts.append(done / total))
+    assert parts and set(parts) == {1.0}
+    for empty in (b"", [], [b""]):
+        with pytest.raises(gradwire.MessageError):
+            delta.Folder(tmp_path / "none").publish(empty, progress=lambda done, total: done / total)
+
+
 def test_an_exception_stops_an_operation_without_a_half_update(tmp_path):
     old = weights()
     new, folder, mine = changed(old), delta.Folder(tmp_path), copies(old)

@@ -9,8 +9,9 @@
 //! # Bytes
 //!
 //! b(d) are the bytes of a message of d elements: bits·d/8 and a constant. d is the size of a
-//! bucket. Each phase below waits for the one before it. It takes as long as the slower of the two
-//! links, and its latencies. All figures are of one direction of the busiest link.
+//! bucket, and g are the bytes of its gradients. Each phase below waits for the one before it. It
+//! takes as long as the slower of the two links, and its latencies. All figures are of one
+//! direction of the busiest link.
 //!
 //! | plan | phase | inside, a rank | between, a node | latencies |
 //! |---|---|---|---|---|
@@ -19,9 +20,9 @@
 //! | all-gather, flat, host | 1 | (k − 1)·b(d) | k·(n − k)·b(d) | 1, 1 |
 //! | scatter-reduce, flat | 1, to the owners | (k − 1)·b(d/n) | k·(n − k)·b(d/n) | 1, 1 |
 //! | | 2, to all | as all-gather of b(d/n) | | |
-//! | two levels | 1, reduce inside | 4·d·(k − 1)/k | 0 | ⌈log₂ k⌉ inside |
+//! | two levels | 1, reduce inside | g·(k − 1)/k | 0 | ⌈log₂ k⌉ inside |
 //! | | then, each rank its slice | 0 | k columns of d/k elements, N ranks each | as above |
-//! | | last, gather inside | 4·d·(k − 1)/k | 0 | ⌈log₂ k⌉ inside |
+//! | | last, gather inside | g·(k − 1)/k | 0 | ⌈log₂ k⌉ inside |
 //! | sites | each rank its shard | 0 | k columns of d/k elements, N ranks each | as above |
 //!
 //! The framework's collectives (NCCL) get the benefit of the doubt, because compression is compared
@@ -42,8 +43,9 @@
 //!   backward pass, which uses the same GPU, by this time. Launches run ahead of the GPU, which
 //!   computes or waits for messages meanwhile: a bucket takes the time of its kernels and
 //!   messages, and at least the time of its launches.
-//! - **Host**: D elements are copied to main memory and back, and a core of each rank's own
-//!   compresses them. Nothing delays the backward pass.
+//! - **Host**: D elements are copied to main memory and back, in `f32` on two levels and otherwise
+//!   in the type of the gradients, and a core of each rank's own compresses them. Nothing delays
+//!   the backward pass.
 //!
 //! # What is not modelled
 //!

@@ -139,11 +139,11 @@ impl Group {
 }
 
 impl Plan {
-    /// The phases of the exchange of a bucket of this many elements.
+    /// The phases of the exchange of a bucket of this many elements, whose gradients have `bytes`.
     ///
     /// # Panics
     /// For exchanges other than all-reduce, all-gather and scatter-reduce.
-    pub fn phases(&self, at: &Topology, message: Message, elements: f64) -> Vec<Phase> {
+    pub fn phases(&self, at: &Topology, message: Message, elements: f64, bytes: f64) -> Vec<Phase> {
         let (group, own) = (Group::of(self.levels, at), elements * self.share(at));
         let members = group.others() + 1.0;
         let mut phases = match self.exchange {
@@ -157,7 +157,7 @@ impl Plan {
         };
         if self.levels == Levels::Two && at.ranks_per_node > 1 {
             let k = at.ranks_per_node;
-            let inside = 4.0 * elements * (k as f64 - 1.0) / k as f64;
+            let inside = bytes * (k as f64 - 1.0) / k as f64;
             let phase = Phase { inside, waits_inside: depth(k), ..Phase::default() };
             phases.insert(0, phase);
             phases.push(phase);

@@ -9,7 +9,7 @@ use super::hardware::Hardware;
 use super::kernels::Kernels;
 use super::method::Method;
 use super::phases::Phase;
-use super::plan::{Plan, Transport};
+use super::plan::{Levels, Plan, Transport};
 use super::ranks::Topology;
 use crate::timeline::{Taken, step_of};
 use crate::{Bucket, Recording};
@@ -24,6 +24,8 @@ pub struct Simulation<'a> {
     /// The GPUs.
     pub(super) hardware: Hardware,
     buckets: Arc<[Bucket]>,
+    /// Bytes of a gradient's element, in the mean.
+    element_bytes: f64,
 }
 
 /// A model of this many parameters, in buckets of `bucket` elements, at least 1. Gradients become
@@ -47,7 +49,9 @@ pub const BUCKET: usize = 25 << 18;
 impl<'a> Simulation<'a> {
     /// A step of a recorded model, whose gradients are not needed, between nodes of these GPUs.
     pub fn new(recording: &'a Recording<'a>, topology: Topology, hardware: Hardware) -> Self {
-        Self { recording, topology, hardware, buckets: recording.buckets().into() }
+        let element_bytes = recording.bytes() as f64 / recording.elements().max(1) as f64;
+        let buckets = recording.buckets().into();
+        Self { recording, topology, hardware, buckets, element_bytes }
     }
 
     /// The same step between other nodes.
@@ -57,8 +61,7 @@ impl<'a> Simulation<'a> {
 
     /// Gradients as they are, in their recorded type; `f32` if none are recorded.
     pub fn none(&self) -> Method {
-        let elements = self.recording.elements().max(1) as f64;
-        Method::none(8.0 * self.recording.bytes() as f64 / elements)
+        Method::none(8.0 * self.element_bytes)
     }
 
     /// A figure of each bucket, which depends on the number of its elements.
@@ -90,9 +93,8 @@ impl<'a> Simulation<'a> {
     /// The bytes of a step in the busier direction of a rank's link inside its node, and of a
     /// node's link to other nodes.
     pub fn bytes(&self, method: &Method, plan: &Plan) -> [f64; 2] {
-        let message = method.message(plan.transport);
         let of = |elements| {
-            let phases = plan.phases(&self.topology, message, elements);
+            let phases = self.phases(method, plan, elements);
             let sum = |bytes: fn(&Phase) -> f64| phases.iter().map(bytes).sum::<f64>();
             [sum(|phase| phase.inside), sum(|phase| phase.between)]
         };
@@ -106,12 +108,18 @@ impl<'a> Simulation<'a> {
         busy.sum::<f64>() / method.spec.every() as f64
     }
 
+    /// The phases of the exchange of some elements.
+    fn phases(&self, method: &Method, plan: &Plan, elements: f64) -> Vec<Phase> {
+        let message = method.message(plan.transport);
+        plan.phases(&self.topology, message, elements, self.element_bytes * elements)
+    }
+
     /// The time of the exchange of some elements.
     fn bucket(&self, method: &Method, plan: &Plan, elements: f64) -> Taken {
         let on_the_device = plan.transport == Transport::Device;
         let Hardware { device_message, host_message, .. } = self.hardware;
         let a_message = if on_the_device { device_message } else { host_message };
-        let phases = plan.phases(&self.topology, method.message(plan.transport), elements);
+        let phases = self.phases(method, plan, elements);
         let wire: f64 = phases.iter().map(|one| one.seconds(&self.topology, a_message)).sum();
         let work = self.work(method, plan, elements);
         Taken {
@@ -141,8 +149,9 @@ impl<'a> Simulation<'a> {
             },
             (Transport::Host, _) => {
                 let codec = sum(&compressed) * method.host.compress + sum(&added) * method.host.add;
-                // To main memory and back.
-                let copies = 2.0 * 4.0 * own / self.hardware.copy;
+                // To main memory and back. The mean of a node is in `f32`.
+                let width = if plan.levels == Levels::Two { 4.0 } else { self.element_bytes };
+                let copies = 2.0 * width * own / self.hardware.copy;
                 Work { busy: codec + copies, launches: 0.0 }
             }
         }

@@ -56,12 +56,16 @@ pub(crate) fn shown(path: &Path) -> String {
     shown
 }
 
-/// What to do after an error of the file system.
+/// What to do after an error of the file system; empty if only the error itself may say so.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room on the disk",
         io::ErrorKind::Interrupted => "; repeat it",
-        _ => "; check the path and its permissions",
+        io::ErrorKind::NotFound
+        | io::ErrorKind::PermissionDenied
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::IsADirectory => "; check the path and its permissions",
+        _ => "",
     }
 }
 
@@ -77,6 +81,8 @@ mod tests {
         assert!(error.ends_with("; check the path and its permissions"), "{error}");
         let full = FileError::at(path)(io::ErrorKind::StorageFull.into()).to_string();
         assert!(full.ends_with("; make room on the disk"), "{full}");
+        let broken = FileError::at(Path::new("disk"))(io::Error::other("the disk is broken"));
+        assert_eq!(broken.to_string(), "'disk': the disk is broken");
         let refused = FileError::content(path, "it is empty; copy it again").to_string();
         assert_eq!(refused, r"'größe/a\nb\u{1b}[31m\u{202e}': it is empty; copy it again");
     }

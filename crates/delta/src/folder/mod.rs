@@ -84,8 +84,10 @@ impl Folder {
     /// Streams of the folder that a receiver has refused, with the reasons, while others led to the
     /// newest weights. They should be removed, or published again.
     pub fn refused(&self) -> Vec<String> {
-        // Whoever follows the folder gets the error if it cannot be read.
-        let _ = self.streams();
+        if !self.refused.is_empty() {
+            // Whoever follows the folder gets the error if it cannot be read.
+            let _ = self.streams();
+        }
         self.refused.reasons()
     }
 

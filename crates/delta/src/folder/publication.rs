@@ -112,9 +112,7 @@ fn checked(mut file: &File, bytes: u64) -> Result<(Header, State), Error> {
     let mut frames = FrameReader::new(BufReader::new(file))?;
     let header = frames.header().clone();
     if header.share != Share::WHOLE {
-        return Err(Error::MixedShares(
-            "it is one of several shares, and a folder takes whole updates",
-        ));
+        return Err(Error::OneShare { count: header.share.count });
     }
     if header.kind == Kind::Delta && header.base >= header.target {
         return Err(Error::Damaged("its target version is not after its base version"));

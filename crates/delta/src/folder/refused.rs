@@ -19,6 +19,10 @@ impl Refused {
         self.all().retain(|(refused, _)| there.contains(refused));
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.all().is_empty()
+    }
+
     pub(super) fn has(&self, item: &Item) -> bool {
         self.all().iter().any(|(refused, _)| refused == item)
     }

@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use super::*;
 use crate::frame::{FrameReader, FrameWriter};
-use crate::{Buffer, DiffOptions, ElementType, Mirror, Receiver, RunId, Sender, Slices, Tensor};
+use crate::{
+    Buffer, DiffOptions, ElementType, Mirror, Receiver, RunId, Sender, Share, Slices, Tensor,
+};
 
 const RUN: RunId = RunId([7; 16]);
 
@@ -382,6 +384,11 @@ fn damaged_and_unfinished_streams_are_not_published() {
     let longer = [&delta[..], &[0]].concat();
     let error = folder.publish(&longer[..], ALL, |_| Ok(())).unwrap_err().to_string();
     assert!(error.contains("bytes follow"), "{error}");
+    let share = Share { index: 0, count: 2 };
+    let options = DiffOptions { share, ..DiffOptions::default() };
+    let mut one = Sender::new(mirror(1), RUN, options, 1).unwrap();
+    let error = folder.publish(&next(&mut one)[..], ALL, |_| Ok(())).unwrap_err();
+    assert!(matches!(error, Error::OneShare { count: 2 }), "{error}");
     assert_eq!((names(&folder), leftovers(folder.path())), (before, 0));
     folder.publish(&delta[..], ALL, |_| Ok(())).unwrap();
     follows(&folder, receiver(0), 2);

@@ -50,7 +50,8 @@ impl Visitor for Writer<'_> {
             }
             None => {
                 let name = tensor.name();
-                let reason = format!("tensor {name:?} has no place in its files; write it again");
+                let reason =
+                    format!("tensor {name:?} has no place in its files; write the stream again");
                 Err(Error::Layout(reason))
             }
         }

@@ -8,9 +8,10 @@ use super::compare::{Classes, Comparison, Pair};
 use super::{PART, estimate, form, sparse};
 use crate::ElementType;
 
-/// Forms without the base are tried if another one exceeds this fraction of the part,
+/// Forms without the base are tried if another one exceeds this fraction of the part.
 const LARGE: usize = 4;
-/// or if it exceeds this one, and a sample says that they may be shorter.
+/// Forms without the base are also tried if another one exceeds this fraction of the part, and a
+/// sample says that they may be shorter.
 const NOTICEABLE: usize = 1024;
 
 impl Coder {
@@ -42,8 +43,7 @@ impl Coder {
         }
         let code = out.len() - start;
         let is_large = code > new.len() / LARGE;
-        if is_large
-            || code > new.len() / NOTICEABLE && estimate::may_be_shorter(element.width(), new, code)
+        if is_large || code > new.len() / NOTICEABLE && estimate::may_be_shorter(element, new, code)
         {
             let end = out.len();
             self.encode_whole(element, new, out);

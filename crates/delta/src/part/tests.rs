@@ -159,6 +159,18 @@ fn hostile(element: ElementType, len: usize, random: &mut Random) -> Vec<[Vec<u8
             pairs.push([base, sparse(rarity.saturating_mul(after), random)]);
         }
     }
+    // Masks of 0 and 1, half of each, of which some elements flip.
+    let one = ((1u64 << element.exponent_bits() >> 1).saturating_sub(1) << element.mantissa_bits())
+        .max(1)
+        .to_le_bytes();
+    for flips in [1, 6, 20] {
+        let base: Vec<bool> = (0..len).map(|_| random.below(2) == 0).collect();
+        let new: Vec<bool> = base.iter().map(|&old| old ^ (random.below(100) < flips)).collect();
+        pairs.push([base, new].map(|mask| {
+            let element = |is_one| if is_one { &one[..width] } else { &[0; 8][..width] };
+            mask.into_iter().flat_map(element).copied().collect()
+        }));
+    }
     pairs
 }
 

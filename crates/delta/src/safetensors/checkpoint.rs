@@ -214,8 +214,10 @@ fn read_index(folder: &Path, name: &str) -> Result<Index, FileError> {
     let file = open_regular(&path)?;
     let len = file.metadata().map_err(FileError::at(&path))?.len();
     if len > LONGEST_INDEX {
-        let reason =
-            format!("it has {len} bytes, but an index has at most {LONGEST_INDEX}; copy it again");
+        let reason = format!(
+            "it has {len} bytes, but an index has at most {LONGEST_INDEX}; replace it by the index \
+             of the weights"
+        );
         return Err(FileError::content(&path, reason));
     }
     let mut bytes = vec![0; len as usize];

@@ -31,8 +31,8 @@ impl DeltaFolder {
     }
 
     /// Streams that receivers have refused while others helped, with the reasons.
-    fn refused(&self) -> Vec<String> {
-        self.0.refused()
+    fn refused(&self, py: Python<'_>) -> Vec<String> {
+        py.detach(|| self.0.refused())
     }
 
     /// Begins to publish a stream. Waits for another process that publishes.

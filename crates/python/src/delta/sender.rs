@@ -155,7 +155,7 @@ impl DeltaSender {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The bytes that `write` sends.
+    /// The bytes that `write` sends. After an exception of Ctrl-C the update is to be rolled back.
     fn written<'py>(
         &self,
         py: Python<'py>,
@@ -165,7 +165,7 @@ impl DeltaSender {
         ) -> Result<(), gradwire_delta::Error>
         + Send,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes = errors::detached(py, move || {
+        let bytes = watched(py, &None, move |_| {
             let mut bytes = Vec::new();
             write(&mut self.sender(), &mut |frame| {
                 bytes.extend_from_slice(frame);

@@ -12,7 +12,7 @@ fn plan(exchange: Exchange, levels: Levels, transport: Transport) -> Plan {
 
 /// The bytes inside and between of all phases of a bucket of 9600 elements of 8 bits.
 fn bytes(plan: Plan, at: &Topology) -> [f64; 2] {
-    let phases = plan.phases(at, Message::plain(8.0), 9600.0);
+    let phases = plan.phases(at, Message::plain(8.0), 9600.0, 38_400.0);
     phases
         .iter()
         .fold([0.0; 2], |[inside, between], phase| [inside + phase.inside, between + phase.between])
@@ -44,6 +44,9 @@ fn bytes_of_three_nodes_of_four_ranks_by_hand() {
     near(bytes(plan(ScatterReduce, Two, Device), at), [57_600.0, 12_800.0]);
     near(bytes(plan(ScatterReduce, Sites, Host), at), [0.0, 12_800.0]);
     near(bytes(Plan { levels: Sites, ..Plan::PLAIN }, at), [0.0, 12_800.0]);
+    // Half of the bytes inside if gradients have 16 bits: 19 200 bytes, three quarters of it twice.
+    let phases = plan(AllGather, Two, Device).phases(at, Message::plain(8.0), 9600.0, 19_200.0);
+    assert_eq!([phases[0].inside, phases[2].inside], [14_400.0; 2]);
 }
 
 #[test]
@@ -88,12 +91,12 @@ fn a_phase_takes_the_slower_link_and_its_latencies() {
         phases.iter().map(|phase| phase.seconds(&at, 1e-3)).collect()
     };
     // 17.6 kB at 1 MB/s; two latencies up and down a tree of four, and two of three nodes.
-    let found = seconds(Plan::PLAIN.phases(&at, Message::plain(8.0), 9600.0));
+    let found = seconds(Plan::PLAIN.phases(&at, Message::plain(8.0), 9600.0, 38_400.0));
     assert!((found[0] - (0.0176 + 0.08)).abs() < 1e-9, "{found:?}");
     // 2.4 kB inside take less time than 25.6 kB at 2 MB/s; one latency each, eleven messages. Then
     // 8.8 kB inside, and two latencies each.
     let plan = plan(ScatterReduce, Flat, Device);
-    let found = seconds(plan.phases(&at, Message::plain(8.0), 9600.0));
+    let found = seconds(plan.phases(&at, Message::plain(8.0), 9600.0, 38_400.0));
     assert!((found[0] - (0.0128 + 0.02 + 0.011)).abs() < 1e-9, "{found:?}");
     assert!((found[1] - (0.0088 + 0.04)).abs() < 1e-9, "{found:?}");
 }
@@ -102,7 +105,7 @@ fn a_phase_takes_the_slower_link_and_its_latencies() {
 fn each_slice_has_the_constant_part_of_a_message() {
     let message = Message { bits: 4.0, constant: 4.0 }.with_header();
     assert_eq!(message.bytes(100.0), 66.0);
-    let phases = plan(ScatterReduce, Flat, Host).phases(&at(4, 1), message, 400.0);
+    let phases = plan(ScatterReduce, Flat, Host).phases(&at(4, 1), message, 400.0, 1600.0);
     assert_eq!([phases[0].between, phases[1].between], [198.0; 2]);
     assert_eq!((phases[0].messages, depth(1), depth(4), depth(5)), (3.0, 0.0, 2.0, 3.0));
 }

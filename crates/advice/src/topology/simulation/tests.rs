@@ -1,12 +1,12 @@
 use std::time::Duration;
 
+use gradwire::Floats;
 use gradwire_exchange::Link;
 
 use super::*;
 use crate::topology::kernels::{Kernel, Kernels};
 use crate::topology::method::Codec;
 use crate::topology::phases::Message;
-use crate::topology::plan::Levels;
 
 const FAST: Link = Link { bits_per_second: f64::INFINITY, latency: Duration::ZERO };
 
@@ -78,6 +78,28 @@ fn steps_of_two_nodes_of_four_ranks_by_hand() {
     let local = Method { spec: "int8:every=10".parse().unwrap(), ..method() };
     let round = 0.25 * (0.01 + 0.01) + 0.1;
     near(seconds(at, &local, plan(AllGather, Sites, Device)), 1.0 + round / 10.0);
+}
+
+#[test]
+fn gradients_of_16_bits_by_hand() {
+    // 1 GB/s inside, and between GPU and main memory; 10 MB/s between.
+    let at = Topology {
+        nodes: 2,
+        ranks_per_node: 4,
+        inside: Link::mbit(8000.0),
+        between: Link::mbit(80.0),
+    };
+    let (bits, tensors) = (vec![0; 1_000_000], vec![Tensor::new("w", &[1_000_000])]);
+    let recording = Recording::untimed(tensors, vec![vec![Floats::Bf16(&bits)]], 1.0, 0.0);
+    let simulation = Simulation::new(&recording, at, Hardware { copy: 1e9, ..FREE });
+    let seconds = |plan| simulation.step_seconds(&method(), &plan);
+    // Copies of 2 MB; the rest as above.
+    near(seconds(plan(AllGather, Flat, Host)), 1.0 + 0.004 + 0.01 + 0.04 + 1.6);
+    // 2 MB · 3/4 inside twice. The means of a quarter of the elements have 1 MB in f32.
+    let work = 0.25 * (0.015 + 0.01);
+    near(seconds(plan(ScatterReduce, Two, Device)), 1.0 + work + 0.003 + 0.1);
+    near(seconds(plan(ScatterReduce, Two, Host)), 1.0 + 0.002 + work + 0.003 + 0.1);
+    near(seconds(plan(ScatterReduce, Sites, Host)), 1.0 + 0.001 + work + 0.1);
 }
 
 #[test]

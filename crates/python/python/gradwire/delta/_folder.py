@@ -72,8 +72,8 @@ def _blocks(stream: bytes) -> Iterator[bytes]:
 
 
 class Frames:
-    """The stream that a sender writes: an iterator of bytes that knows its sender, and tells
-    listeners how many bytes of the weights are done, of how many."""
+    """The stream that a sender writes: an iterator of bytes that knows its sender, and reports the
+    bytes done and the total to its listeners. Both count bytes of the weights."""
 
     def __init__(self, sender: Sender, frames: Iterator[bytes], listeners: List[Progress], size: int) -> None:
         self.sender, self._frames, self.listeners, self.size = sender, frames, listeners, size
@@ -121,8 +121,10 @@ class Folder:
 
         ``progress(done, total)`` is called about ten times a second, and at last before the stream
         is made visible. It counts bytes of the weights for the frames of ``Sender.diff``, twice if
-        there is a snapshot, and otherwise bytes of the stream. If it raises an exception, the
-        stream is not published. Waiting for another process ends at Ctrl-C.
+        there is a snapshot, and otherwise bytes of the stream. The total is known beforehand for
+        these frames and for ``bytes``; for other iterables it is that of the bytes done. If the
+        function raises an exception, the stream is not published. Waiting for another process ends
+        at Ctrl-C.
 
         Raises ``StateError`` if another trainer has published here, or publishes for longer than
         ``timeout``; the error names its process. Raises ``MessageError`` if the stream is damaged

@@ -7,7 +7,7 @@ from typing import Any, Callable, List, Optional
 
 from .. import _core
 
-# Called with the bytes that are done and with those of the whole.
+# Called with the bytes that are done and the total, which is more than 0.
 Progress = Callable[[int, int], Any]
 
 # The least seconds between two calls.
@@ -28,7 +28,8 @@ def listening(progress: Optional[Progress]) -> List[Progress]:
 
 
 class Meter:
-    """Counts the bytes of an operation, and calls listeners about ten times a second."""
+    """Counts the bytes of an operation, and calls listeners about ten times a second. A total that
+    is not known beforehand, 0, is that of the bytes done."""
 
     def __init__(self, listeners: List[Progress], total: int) -> None:
         self._listeners, self._total, self._done = listeners, total, 0
@@ -54,6 +55,7 @@ class Meter:
         return lambda done, _: self.at(start + done)
 
     def _tell(self) -> None:
-        for listener in self._listeners:
+        # Listeners may divide by the total.
+        for listener in self._listeners if self._total else ():
             listener(self._done, self._total)
         self._last = time.monotonic()
