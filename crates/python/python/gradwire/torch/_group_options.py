@@ -34,6 +34,11 @@ class GroupOptions(Options):
         """The same options, with a deadline if they have none."""
         return self if self.deadline is not None else replace(self, deadline=deadline)
 
+    def to_meet(self, timeout: float) -> float:
+        """How long ranks wait until all make a group with this timeout. Nothing connects them yet, so
+        the loss of one is not noticed earlier."""
+        return min(timeout, DEADLINE) if self.deadline is None else float(self.deadline)
+
     def changes(self, before: GroupOptions) -> List[str]:
         """The names of the options that differ from those of a group."""
         own = {name: value for name, value in vars(self).items() if name != "deadline" or value is not None}
