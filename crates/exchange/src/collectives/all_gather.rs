@@ -89,8 +89,8 @@ impl AllGather {
         Ok(())
     }
 
-    /// Adds the messages of a rank that has just sent them, or of this one, times the rank's weight
-    /// and the factor, to the means. A rank with weight 0 sent nothing.
+    /// Adds a rank's messages, this one's or those that have just arrived, times its weight and the
+    /// factor. A rank with weight 0 sent nothing.
     fn add(
         &mut self,
         step: &mut Reduction<'_>,

@@ -27,7 +27,8 @@ impl Reducer {
     /// patterns are replaced by the patterns of their means.
     ///
     /// # Errors
-    /// As for [`average_scaled`](Self::average_scaled); `Config` unless the group is [taken](Self::takes_halves).
+    /// As for [`average_scaled`](Self::average_scaled); `Config` unless the group is
+    /// [taken](Self::takes_halves).
     pub fn average_halves(
         &mut self,
         group: usize,

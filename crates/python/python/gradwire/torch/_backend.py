@@ -172,11 +172,12 @@ def load_state_dict(states: Any) -> None:
     functions = [one[_FUNCTIONS] for one in given if _FUNCTIONS in one]
     own = {group.group_name: group for group in groups()}
     names = dict.fromkeys(name for one in given for name in one if name != _FUNCTIONS)
+    missing = [name for name in names if name not in own]
     # Before anything is loaded.
     _functions.check_groups(functions)
-    for name in (name for name in names if name not in own):
+    if missing:
         raise _core.StateError(
-            f"the state has a process group '{name}', but this run has {', '.join(map(repr, own)) or 'none'} that compresses; "
+            f"the state has a process group '{missing[0]}', but this run has {', '.join(map(repr, own)) or 'none'} that compresses; "
             f"{_saved.SAME_GROUPS}"
         )
     _functions.load_state_dict(functions)

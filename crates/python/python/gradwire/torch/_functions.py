@@ -165,9 +165,10 @@ def state_dict(all_ranks: bool) -> Dict[str, Dict[str, Dict[str, State]]]:
 def check_groups(states: List[Mapping[str, Any]]) -> None:
     """Refuses results of ``state_dict`` with process groups that this run does not have."""
     known = _groups()
-    for name in (name for one in states for name in one if name not in known):
+    missing = [name for one in states for name in one if name not in known]
+    if missing:
         raise _core.StateError(
-            f"the state has residuals of functions such as gradwire.torch.all_reduce over process group '{name}', but this run has "
+            f"the state has residuals of functions such as gradwire.torch.all_reduce over process group '{missing[0]}', but this run has "
             f"{', '.join(map(repr, known)) or 'none'}; {_saved.SAME_GROUPS}"
         )
 

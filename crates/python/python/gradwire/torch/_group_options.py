@@ -35,8 +35,8 @@ class GroupOptions(Options):
         return self if self.deadline is not None else replace(self, deadline=deadline)
 
     def to_meet(self, timeout: float) -> float:
-        """How long ranks wait until all make a group with this timeout. Nothing connects them yet, so
-        the loss of one is not noticed earlier."""
+        """How long a rank waits for the others to make a group with this timeout, too. Nothing
+        connects them yet, so it does not notice earlier that one is gone."""
         return min(timeout, DEADLINE) if self.deadline is None else float(self.deadline)
 
     def changes(self, before: GroupOptions) -> List[str]:

@@ -15,8 +15,8 @@ from ._states import Layout, State
 
 _WHOLE = "give the whole result of state_dict(), as it was saved, or load another checkpoint"
 SAME_GROUPS = (
-    "before, make the groups of the saved run in the same order, and connect gradwire where it did: PyTorch names groups by numbers, and "
-    "gradwire makes groups, too"
+    "first make the groups of the saved run, in the same order, and call gradwire between them as that run did: PyTorch numbers groups, "
+    "and gradwire's own count, too"
 )
 
 
@@ -46,10 +46,10 @@ def listed(states: Any) -> List[State]:
 
 
 def check_mappings(state: Any, name: str, levels: int) -> None:
-    """Refuses anything but a mapping, whose entries are mappings for ``levels`` more; ``name`` is what
-    errors call it."""
+    """Refuses anything but a mapping whose entries are mappings, too, ``levels`` deep. ``name`` is
+    its name in errors."""
     if not isinstance(state, Mapping):
-        raise _core.StateError(f"{name} is of the type {type(state).__name__}, and no mapping; {_WHOLE}")
+        raise _core.StateError(f"{name} has the type {type(state).__name__}, but must be a mapping; {_WHOLE}")
     for key, entry in state.items() if levels else ():
         check_mappings(entry, f"{name}[{key!r}]", levels - 1)
 
