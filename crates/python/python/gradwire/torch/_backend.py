@@ -155,8 +155,8 @@ def describe() -> List[GroupDescription]:
 
 
 def state_dict(*, all_ranks: bool = False) -> Dict[str, Any]:
-    """The residuals of all ``groups()``, by name, and those of ``gradwire.torch.all_reduce`` and its
-    siblings. See ``state_dict`` of a group. Call it between two steps, on all ranks."""
+    """The residuals of all ``groups()``, by name, and those of ``gradwire.torch.all_reduce`` and
+    its siblings. See ``state_dict`` of a group. Call it between two steps, on all ranks."""
     states: Dict[str, Any] = {group.group_name: group.state_dict(all_ranks=all_ranks) for group in groups()}
     states[_FUNCTIONS] = _functions.state_dict(all_ranks)
     return {name: state for name, state in states.items() if state}
