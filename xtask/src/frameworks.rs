@@ -46,7 +46,9 @@ fn python(package: &Package) -> Command {
 
 /// Creates the environment, unless one of an earlier run fits; returns whether there is one.
 fn installed(package: &Package) -> bool {
-    let (folder, wanted) = (folder(), INSTALLS.join("\n"));
+    // The environment sees the packages of the tests' one by its path.
+    let (folder, seen) = (folder(), package.site());
+    let wanted = format!("{}\n{}", INSTALLS.join("\n"), seen.display());
     let stamp = folder.join("installed.txt");
     if fs::read_to_string(&stamp).is_ok_and(|had| had == wanted) {
         return true;

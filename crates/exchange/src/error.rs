@@ -62,6 +62,11 @@ pub enum ExchangeError {
     /// A configuration that cannot work.
     #[error("{0}")]
     Config(String),
+    /// Gradients cannot be computed from values that are multiplied by this scale of a loss.
+    #[error(
+        "the scale of the loss is {0}, and gradients cannot be divided by it; scale the loss by a finite number other than 0"
+    )]
+    Scale(f32),
     /// The parameters of ranks differ.
     #[error("{0}")]
     Diverged(String),

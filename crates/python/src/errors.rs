@@ -13,7 +13,7 @@ create_exception!(
     gradwire,
     NonFiniteError,
     GradwireError,
-    "A gradient with NaN or infinity, or a sum that overflows."
+    "A gradient or a scale of the loss with NaN or infinity, or a sum that overflows."
 );
 create_exception!(gradwire, MessageError, GradwireError, "Bytes that are no message, or damaged.");
 create_exception!(gradwire, StateError, GradwireError, "A state that does not fit.");
@@ -25,7 +25,7 @@ create_exception!(gradwire, DeadlineError, GradwireError, "Another rank does not
 pub(crate) struct Failure {
     raise: fn(String) -> PyErr,
     message: String,
-    /// Whether the error is about a gradient with NaN or infinity.
+    /// Whether the error is about a gradient with NaN or infinity, or a scale that makes it so.
     non_finite: bool,
 }
 
@@ -87,10 +87,14 @@ impl From<ExchangeError> for Failure {
             ExchangeError::Protocol { .. } => MessageError::new_err,
             ExchangeError::Config(_) | ExchangeError::Ended(_) => ConfigError::new_err,
             ExchangeError::Codec(error) => of_codec(error),
+            ExchangeError::Scale(_) => NonFiniteError::new_err,
             ExchangeError::State(_) => StateError::new_err,
             _ => GradwireError::new_err,
         };
-        let non_finite = matches!(error, ExchangeError::Codec(gradwire::Error::NonFinite { .. }));
+        let non_finite = matches!(
+            error,
+            ExchangeError::Codec(gradwire::Error::NonFinite { .. }) | ExchangeError::Scale(_)
+        );
         Self { non_finite, ..Self::new(raise, error) }
     }
 }

@@ -111,3 +111,58 @@ def test_states_that_fit_no_call_are_noticed():
     (own, _, _, _), _ = ranks(2, saved)
     state = {name: {group: {TOPK: parts[TOPK]} for group, parts in groups.items()} for name, groups in own.items()}
     ranks(2, misused, state)
+
+
+def of_a_group(rank, size):
+    """The state of a call over a second group, and the name of this group."""
+    group = dist.new_group()
+    gradwire.torch.all_reduce(values(rank, 0), TOPK, group=group, name="embedding")
+    return gradwire.torch.state_dict(), group.group_name
+
+
+def beside_own_groups(rank, size, state, name):
+    # Connects, through groups that are not the user's.
+    gradwire.torch.all_reduce(values(rank, 0), "eden")
+    assert name in {group.group_name for group in dist.distributed_c10d._world.pg_map}
+    with pytest.raises(gradwire.StateError, match=f"process group '{name}', but this run has '0'; first make the groups"):
+        gradwire.torch.load_state_dict(state)
+
+
+def test_groups_of_gradwire_take_no_state():
+    (state, name), _ = ranks(2, of_a_group)
+    ranks(2, beside_own_groups, state, name)
+
+
+FUNCTIONS = "functions of gradwire.torch"
+
+
+def damaged(rank, size, state):
+    """The errors of states with an entry that does not fit after one that does."""
+    parts = state[FUNCTIONS]
+    [(group, compressors)] = parts.items()
+    found = []
+    for wrong in (
+        [state, 5],
+        {**state, FUNCTIONS: 5},
+        {FUNCTIONS: {**parts, "other": 5}},
+        {FUNCTIONS: {group: {**compressors, "eden": 5}}},
+        {FUNCTIONS: {group: {**compressors, "eden": {"all-reduce": 5}}}},
+        {**state, "0/gradwire": {"all-reduce": 5}},
+        {**state, "0/gradwire": {}},
+    ):
+        with pytest.raises(gradwire.StateError) as refused:
+            gradwire.torch.load_state_dict(wrong)
+        found.append(str(refused.value))
+    assert gradwire.torch.state_dict() == {}
+    return found
+
+
+def test_a_state_that_does_not_fit_loads_nothing():
+    (own, _, _, _), _ = ranks(2, saved)
+    (group,) = own[FUNCTIONS]
+    for found in ranks(2, damaged, own):
+        entries = ["", f"['{FUNCTIONS}']", f"['{FUNCTIONS}']['other']", f"['{FUNCTIONS}']['{group}']['eden']"]
+        entries += [f"['{FUNCTIONS}']['{group}']['eden']['all-reduce']", "['0/gradwire']['all-reduce']"]
+        for entry, error in zip(entries, found):
+            assert f"the state{entry} has the type int, but must be a mapping" in error, error
+        assert "the state has a process group '0/gradwire', but this run has none that compresses; first make" in found[-1]

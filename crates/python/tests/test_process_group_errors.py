@@ -169,19 +169,36 @@ def test_a_lost_rank_is_named():
     assert "rank 1" in found[1] and ("PeerLostError" in found[1] or "DeadlineError" in found[1]), found
 
 
-def other_backend(rank, size, store):
+def patient(rank, size):
+    """The errors of a rank that waits alone for others to wrap a group with a long timeout."""
+    gradwire.torch._group_options.DEADLINE = 1.0
+    group = dist.new_group(timeout=timedelta(seconds=600))
+    found = [refusal(lambda: wrap(group)), refusal(lambda: wrap(group, deadline=2.0))] if rank == 0 else []
+    dist.barrier()
+    return found
+
+
+def test_ranks_meet_within_the_default_deadline():
+    (default, given), _ = ranks(2, patient)
+    assert "DeadlineError: rank 1 did not call gradwire.torch.wrap within 1 s" in default
+    assert "DeadlineError: rank 1 did not call gradwire.torch.wrap within 2 s" in given
+
+
+def other_backend(rank, size, store, deadline):
     os.environ["GRADWIRE_COMPRESSOR"] = "eden"
     dist.destroy_process_group()
     if rank == 1:
         # It begins without the backend, and gives up.
         return "plain"
-    gradwire.torch.configure(deadline=1.0)
+    gradwire.torch._group_options.DEADLINE = 1.0
+    gradwire.torch.configure(deadline=deadline)
     return refusal(lambda: dist.init_process_group("gradwire", init_method=f"file://{store}", rank=rank, world_size=size))
 
 
-def test_a_rank_without_the_backend_is_named(tmp_path):
-    found, _ = ranks(2, other_backend, str(tmp_path / "store"))
-    assert "DeadlineError: rank 1 of the process group did not create it with the backend gradwire within 1 s" in found
+@pytest.mark.parametrize("deadline, waits", [(None, 1), (2.0, 2)])
+def test_a_rank_without_the_backend_is_named(tmp_path, deadline, waits):
+    found, _ = ranks(2, other_backend, str(tmp_path / "store"), deadline)
+    assert f"DeadlineError: rank 1 of the process group did not create it with the backend gradwire within {waits} s" in found
 
 
 def late_settings(rank, size):

@@ -25,7 +25,7 @@ pub struct ReducerConfig {
 /// The reaction to a step with gradients that are not finite on some rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnNonFinite {
-    /// Fail with an error that names the tensor.
+    /// Fail with an error that names the tensor, or the scale of the loss.
     Refuse,
     /// Skip the step: roll back the residuals on all ranks and return NaN, for a trainer that then
     /// scales its losses down. All values of a buffer count, including padding and the places of

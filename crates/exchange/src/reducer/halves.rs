@@ -27,7 +27,8 @@ impl Reducer {
     /// patterns are replaced by the patterns of their means.
     ///
     /// # Errors
-    /// As for [`average`](Self::average); `Config` unless the group is [taken](Self::takes_halves).
+    /// As for [`average_scaled`](Self::average_scaled); `Config` unless the group is
+    /// [taken](Self::takes_halves).
     pub fn average_halves(
         &mut self,
         group: usize,
@@ -51,6 +52,7 @@ impl Reducer {
                 "the values of group {at} do not travel as numbers of 16 bits at step {step}; use average_converted"
             ));
         }
+        self.check_scale(scale)?;
         let skips = self.config.on_non_finite == OnNonFinite::Skip;
         let finite = || divides(scale) && elements::are_finite(values, dtype);
         if skips && self.skips(step, finite())? {

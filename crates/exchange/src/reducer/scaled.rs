@@ -3,8 +3,8 @@
 
 use gradwire::Dtype;
 
-use super::{Outcome, Reducer};
-use crate::Result;
+use super::{OnNonFinite, Outcome, Reducer};
+use crate::{ExchangeError, Result};
 
 impl Reducer {
     /// Multiplies the means of the averages from now on, for example by the number of ranks for
@@ -26,7 +26,8 @@ impl Reducer {
     /// does a scale of 0 or infinity, from which no gradients can be computed.
     ///
     /// # Errors
-    /// As for [`average`](Self::average).
+    /// As for [`average`](Self::average); [`Scale`](ExchangeError::Scale) for such a scale, unless
+    /// steps that are not finite are [skipped](OnNonFinite::Skip).
     pub fn average_scaled(
         &mut self,
         group: usize,
@@ -36,6 +37,9 @@ impl Reducer {
     ) -> Result<Outcome> {
         if scale == 1.0 {
             return self.average(group, step, values);
+        }
+        if let Err(refused) = self.check_scale(scale) {
+            return self.within(step, |_| Err(refused));
         }
         let scale = if divides(scale) { scale } else { f32::NAN };
         self.each_scaled(group, step, values, |value| *value /= scale);
@@ -51,7 +55,7 @@ impl Reducer {
     /// `scale` is as for [`average_scaled`](Self::average_scaled).
     ///
     /// # Errors
-    /// As for [`average`](Self::average); `write` is called also after an error.
+    /// As for [`average_scaled`](Self::average_scaled); `write` is called also after an error.
     pub fn average_converted(
         &mut self,
         group: usize,
@@ -66,6 +70,14 @@ impl Reducer {
         write(&mut wide);
         self.wide = wide;
         outcome
+    }
+
+    /// Refuses a scale from which no gradients can be computed, unless the step is then skipped.
+    pub(super) fn check_scale(&self, scale: f32) -> Result<()> {
+        match divides(scale) || self.config.on_non_finite == OnNonFinite::Skip {
+            true => Ok(()),
+            false => Err(ExchangeError::Scale(scale)),
+        }
     }
 
     /// Changes the values of a group whose compressors do not see the factor of the loss. Leaves

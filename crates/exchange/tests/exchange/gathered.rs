@@ -1,10 +1,17 @@
 //! All-gather: means are what an encoder for each rank and a decoder give, without any exchange.
 
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
 use gradwire::{Decoder, Encoder, Floats, Spec, Tensor};
-use gradwire_exchange::{OnNonFinite, Policy, ReducerConfig};
+use gradwire_exchange::{
+    Endpoint, Header, OnNonFinite, Operation, Phase, Policy, Reducer, ReducerConfig, Result,
+    Transport, in_process::InProcess,
+};
 
 use super::reducer::{bits, ranks, step};
-use crate::common::{exchange, gradients, specs, tensors};
+use crate::common::{connected, exchange, gradients, specs, tensors};
 
 const RANKS: usize = 3;
 const SEED: u64 = 3;
@@ -60,5 +67,54 @@ fn every_compressor_gives_the_mean_of_what_ranks_send() {
             (0..STEPS).map(|at| bits(&step(reducer, &groups, rank, at))).collect::<Vec<_>>()
         });
         assert!(found.iter().all(|found| *found == expected), "{spec}");
+    }
+}
+
+/// A transport that notes the buffers in which messages of a gather arrive.
+struct Noting(InProcess, Arc<Mutex<HashSet<usize>>>);
+
+impl Transport for Noting {
+    fn endpoint(&self) -> &Endpoint {
+        self.0.endpoint()
+    }
+
+    fn send(&mut self, to: usize, operation: Operation<'_>, payload: &[u8]) -> Result<()> {
+        self.0.send(to, operation, payload)
+    }
+
+    fn recv_any(
+        &mut self,
+        from: &[usize],
+        during: Operation<'_>,
+        until: Instant,
+        into: &mut Vec<u8>,
+    ) -> Result<(usize, Header)> {
+        if during.phase == Phase::Gather {
+            self.1.lock().unwrap().insert(std::ptr::from_mut(into).addr());
+        }
+        self.0.recv_any(from, during, until, into)
+    }
+
+    fn abort(&mut self, culprit: usize) {
+        self.0.abort(culprit);
+    }
+}
+
+#[test]
+fn messages_of_all_ranks_are_kept_only_to_add_them_tensor_by_tensor() {
+    let sizes = [100_000, 7, 60_000, 9000];
+    let model = ReducerConfig { tensors: tensors(&sizes), ..model(&Spec::none()) };
+    for (threads, group, buffers) in
+        [(1, vec![0, 1, 2, 3], RANKS - 1), (1, vec![0], 1), (2, vec![0, 1, 2, 3], 1)]
+    {
+        let found = connected(RANKS, |rank, transport| {
+            let places = Arc::new(Mutex::default());
+            let transport = Noting(transport, Arc::clone(&places));
+            let reducer = Reducer::new(Box::new(transport), model.clone()).unwrap();
+            let mut reducer = reducer.with_threads(threads);
+            (0..STEPS).for_each(|at| _ = step(&mut reducer, &[group.clone()], rank, at));
+            places.lock().unwrap().len()
+        });
+        assert_eq!(found, [buffers; RANKS], "{threads} threads, {group:?}");
     }
 }

@@ -170,6 +170,18 @@ fn values_in_place_are_checked() {
 }
 
 #[test]
+fn a_scale_that_divides_nothing_is_refused_in_place_too() {
+    let config = config("all-reduce", "none");
+    let errors = connected(2, |_, transport| {
+        let mut reducer = Reducer::new(Box::new(transport), config.clone()).unwrap();
+        let group = reducer.form_of(&["t0.weight"], Dtype::Bf16).unwrap();
+        reducer.average_halves(group, 0, f32::INFINITY, &mut [0; 300]).unwrap_err().to_string()
+    });
+    let named = |error: &String| error.contains("the scale of the loss is inf");
+    assert!(errors.iter().any(named), "{errors:?}");
+}
+
+#[test]
 fn an_exchange_that_needs_messages_takes_no_values_in_place() {
     let config = config("all-gather", "none");
     let errors = connected(2, |_, transport| {

@@ -3,7 +3,7 @@
 use crate::common::gradients;
 use crate::reducer::{bits, model, ranks};
 use gradwire::Tensor;
-use gradwire_exchange::{OnNonFinite, Outcome, Reducer, ReducerConfig};
+use gradwire_exchange::{ExchangeError, OnNonFinite, Outcome, Reducer, ReducerConfig};
 
 /// A reducer that skips steps, of each exchange and memory, and one that counts senders.
 fn skipping() -> impl Iterator<Item = ReducerConfig> {
@@ -112,6 +112,31 @@ fn a_scale_that_divides_nothing_skips_the_step_even_without_elements() {
                 assert!(values.iter().all(|value| value.is_nan()), "{bad}");
                 assert_eq!(halves(reducer, rank, 1, None).0, [Outcome::Skipped; 2]);
                 assert_eq!(halves(reducer, rank, 2, None).0, [Outcome::Averaged; 2]);
+            });
+        }
+    }
+}
+
+#[test]
+fn a_scale_that_divides_nothing_is_named_if_steps_are_not_skipped() {
+    for bad in [f32::NAN, 0.0, f32::INFINITY, f32::NEG_INFINITY] {
+        for name in ["all-gather", "scatter-reduce"] {
+            ranks(vec![model(name, "topk:ratio=0.1"); 2], |rank, reducer| {
+                halves(reducer, rank, 0, None);
+                let before = reducer.save();
+                let tensor = reducer.tensors()[0].clone();
+                let group = reducer.group_of(&[tensor.name()]).unwrap();
+                let mut values = vec![1.0; tensor.elements()];
+                let scale = if rank == 1 { bad } else { 1.0 };
+                let error = reducer.average_scaled(group, 1, &mut values, scale).unwrap_err();
+                if rank == 1 {
+                    assert!(matches!(error, ExchangeError::Scale(_)), "{error}");
+                    assert!(error.to_string().contains(&format!("the loss is {bad},")), "{error}");
+                    assert!(values.iter().all(|&value| value == 1.0), "{bad}");
+                    assert!(before == reducer.save(), "{bad}: the residuals changed");
+                } else {
+                    assert!(matches!(error, ExchangeError::PeerLost { peer: 1, .. }), "{error}");
+                }
             });
         }
     }

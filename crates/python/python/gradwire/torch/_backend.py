@@ -109,7 +109,8 @@ def wrap(group: Optional[Any] = None, compressor: str = "eden", **options: Any) 
 
     Raises:
         ConfigError: an argument is wrong, differs between ranks, or the group is wrapped already.
-        DeadlineError: a rank did not call ``wrap`` within ``deadline``.
+        DeadlineError: a rank did not call ``wrap`` within ``deadline``; without one, within the
+            timeout of the group, or 300 s if that is less.
     """
     if not dist.is_available() or not dist.is_initialized():
         raise _core.ConfigError("torch.distributed is not initialized; call init_process_group first")
@@ -120,13 +121,15 @@ def wrap(group: Optional[Any] = None, compressor: str = "eden", **options: Any) 
     before = _wrapped[inner]() if inner in _wrapped else None
     if isinstance(inner, CompressedGroup) or (before is not None and not before.ended):
         raise _core.ConfigError(f"process group '{inner.group_name}' compresses already; use the group that wrap() has returned")
-    checked = _options_of(compressor, options).within(deadline_of_group(inner))
+    given, timeout = _options_of(compressor, options), deadline_of_group(inner)
+    checked = given.within(timeout)
     ranks = dist.get_process_group_ranks(inner)
     check_crates(checked, ranks, "gradwire.torch.wrap")
     checked.check_alone()
-    rendezvous = Rendezvous(ranks, "gradwire.torch.wrap", float(checked.deadline))
+    seconds = given.to_meet(timeout)
+    rendezvous = Rendezvous(ranks, "gradwire.torch.wrap", seconds)
     store = dist.PrefixStore(f"{rendezvous.prefix}/wrap", dist.distributed_c10d._get_default_store())
-    _compare(store, inner.rank(), inner.size(), checked)
+    _compare(store, inner.rank(), inner.size(), checked, seconds)
     rendezvous.leave()
     wrapped = _over(inner, checked, owns=False)
     wrapped.bound_device_id = inner.bound_device_id
@@ -152,8 +155,8 @@ def describe() -> List[GroupDescription]:
 
 
 def state_dict(*, all_ranks: bool = False) -> Dict[str, Any]:
-    """The residuals of all ``groups()``, by name, see ``state_dict`` of a group; and those of
-    ``gradwire.torch.all_reduce`` and its siblings. Call it between two steps, on all ranks."""
+    """The residuals of all ``groups()``, by name, and those of ``gradwire.torch.all_reduce`` and
+    its siblings. See ``state_dict`` of a group. Call it between two steps, on all ranks."""
     states: Dict[str, Any] = {group.group_name: group.state_dict(all_ranks=all_ranks) for group in groups()}
     states[_FUNCTIONS] = _functions.state_dict(all_ranks)
     return {name: state for name, state in states.items() if state}
@@ -163,14 +166,22 @@ def load_state_dict(states: Any) -> None:
     """Restores results of ``state_dict`` on all ranks: one, or a list of those of all ranks. Call
     it when the framework has made its groups, in the same order as in the run that was saved."""
     given = _saved.listed(states)
-    _functions.load_state_dict([one[_FUNCTIONS] for one in given if _FUNCTIONS in one])
+    for one in given:
+        _saved.check_mappings(one, "the state", 2)
+        _saved.check_mappings(one.get(_FUNCTIONS, {}), f"the state[{_FUNCTIONS!r}]", 3)
+    functions = [one[_FUNCTIONS] for one in given if _FUNCTIONS in one]
     own = {group.group_name: group for group in groups()}
-    for name in dict.fromkeys(name for one in given for name in one if name != _FUNCTIONS):
-        if name not in own:
-            raise _core.StateError(
-                f"the state has a process group '{name}', but this run has {', '.join(map(repr, own)) or 'none'} that compresses; make the "
-                "groups of the saved run first, in the same order"
-            )
+    names = dict.fromkeys(name for one in given for name in one if name != _FUNCTIONS)
+    missing = [name for name in names if name not in own]
+    # Before anything is loaded.
+    _functions.check_groups(functions)
+    if missing:
+        raise _core.StateError(
+            f"the state has a process group '{missing[0]}', but this run has {', '.join(map(repr, own)) or 'none'} that compresses; "
+            f"{_saved.SAME_GROUPS}"
+        )
+    _functions.load_state_dict(functions)
+    for name in names:
         own[name].load_state_dict([one[name] for one in given if name in one])
 
 
@@ -192,9 +203,10 @@ def _present_options() -> GroupOptions:
 def _create(given: Any, backend_options: Any) -> CompressedGroup:
     """Creates a group for PyTorch."""
     _check_version()
-    options = _present_options().within(deadline_of(given.timeout))
+    present, timeout = _present_options(), deadline_of(given.timeout)
+    options = present.within(timeout)
     store = dist.PrefixStore("gradwire", given.store)
-    _compare(store, given.group_rank, given.group_size, options)
+    _compare(store, given.group_rank, given.group_size, options, present.to_meet(timeout))
     inner = dist.ProcessGroup(store, given.group_rank, given.group_size)
     kinds = dist.ProcessGroup.BackendType
     inner._set_default_backend(kinds.GLOO)
@@ -246,17 +258,17 @@ def _check_version() -> None:
         )
 
 
-def _compare(store: Any, rank: int, size: int, options: GroupOptions) -> None:
-    """Refuses settings that differ between ranks, and waits for all ranks."""
+def _compare(store: Any, rank: int, size: int, options: GroupOptions, seconds: float) -> None:
+    """Refuses settings that differ between ranks, and waits for all ranks, at most this long."""
     own = {name: str(value) for name, value in options.compared().items()}
     store.set(f"settings/{rank}", json.dumps(own))
     keys = [f"settings/{one}" for one in range(size)]
     try:
-        store.wait(keys, timedelta(seconds=float(options.deadline)))
+        store.wait(keys, timedelta(seconds=seconds))
     except RuntimeError as error:
         missing = [one for one, key in enumerate(keys) if not store.check([key])]
         raise _core.DeadlineError(
-            f"{named(missing)} of the process group did not create it with the backend gradwire within {float(options.deadline):g} s; "
+            f"{named(missing)} of the process group did not create it with the backend gradwire within {seconds:g} s; "
             "give all ranks the same backend"
         ) from error
     for other, key in enumerate(keys):

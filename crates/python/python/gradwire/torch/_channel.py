@@ -7,6 +7,7 @@ import time
 from collections import deque
 from datetime import timedelta
 from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
+from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
@@ -24,6 +25,21 @@ from ._rendezvous import Rendezvous
 # direction at a time. Both connections still share the link, so the signal is sent before a message
 # (``Channel.prepare``).
 Groups = Tuple[Any, Any]
+
+# The groups that gradwire has made for itself, and that PyTorch lists among the user's.
+_own: WeakSet[Any] = WeakSet()
+
+
+def new_group(*arguments: Any, **options: Any) -> Any:
+    """``torch.distributed.new_group``, for gradwire alone."""
+    group = dist.new_group(*arguments, **options)
+    _own.add(group)
+    return group
+
+
+def is_own(group: Any) -> bool:
+    """Whether gradwire has made a group for itself."""
+    return group in _own
 
 
 def private_groups(
@@ -53,7 +69,7 @@ def private_groups_of(ranks: List[int], deadline: Optional[float], caller: str, 
     patience = timedelta(seconds=max(seconds, CONNECT))
     try:
         if whole:
-            groups = dist.new_group(backend="gloo", timeout=patience), dist.new_group(backend="gloo", timeout=patience)
+            groups = new_group(backend="gloo", timeout=patience), new_group(backend="gloo", timeout=patience)
         else:
             groups = _groups_of_some(rendezvous.prefix, ranks, patience)
         # If this rank ended the groups at once, a rank that is still connecting to them would fail.

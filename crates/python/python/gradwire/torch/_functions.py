@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 
 from .. import _core
+from . import _saved
+from ._channel import is_own
 from ._deadlines import deadline_of_group
 from ._group_calls import Averaging, Calls, flat_or_none, is_mean
 from ._group_options import GroupOptions
@@ -160,24 +162,30 @@ def state_dict(all_ranks: bool) -> Dict[str, Dict[str, Dict[str, State]]]:
     return found
 
 
+def check_groups(states: List[Mapping[str, Any]]) -> None:
+    """Refuses results of ``state_dict`` with process groups that this run does not have."""
+    known = _groups()
+    missing = [name for one in states for name in one if name not in known]
+    if missing:
+        raise _core.StateError(
+            f"the state has residuals of functions such as gradwire.torch.all_reduce over process group '{missing[0]}', but this run has "
+            f"{', '.join(map(repr, known)) or 'none'}; {_saved.SAME_GROUPS}"
+        )
+
+
 def load_state_dict(states: List[Mapping[str, Mapping[str, Any]]]) -> None:
     """Restores results of ``state_dict``; each at the first call over its group with its
     compressor."""
     known = _groups()
     for name, compressor in dict.fromkeys((name, compressor) for one in states for name in one for compressor in one[name]):
-        if name not in known:
-            raise _core.StateError(
-                f"the state has residuals of functions such as gradwire.torch.all_reduce over process group '{name}', but this run has "
-                f"{', '.join(map(repr, known)) or 'none'}; make the groups of the saved run first, in the same order"
-            )
         _known(known[name], compressor).load_state_dict([one[name][compressor] for one in states if compressor in one.get(name, {})])
 
 
 def _groups() -> Dict[str, Any]:
-    """The process groups of this rank, by name."""
+    """The process groups of this rank, by name, without those that gradwire has made for itself."""
     if not dist.is_available():
         return {}
-    return {group.group_name: group for group in dist.distributed_c10d._world.pg_map}
+    return {group.group_name: group for group in dist.distributed_c10d._world.pg_map if not is_own(group)}
 
 
 def _check(tensor: Any, op: Any, plain: str) -> None:

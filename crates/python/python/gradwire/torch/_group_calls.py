@@ -245,6 +245,8 @@ class Calls:
     def load_state_dict(self, states: Any) -> None:
         """Restores the states of exchanges; those that are not connected yet, when they connect."""
         given = _saved.listed(states)
+        for one in given:
+            _saved.check_mappings(one, "the state", 1)
         for kind in (REPLICAS, SHARDS, GATHERS):
             parts = [one[kind] for one in given if kind in one]
             if not parts:

@@ -34,6 +34,11 @@ class GroupOptions(Options):
         """The same options, with a deadline if they have none."""
         return self if self.deadline is not None else replace(self, deadline=deadline)
 
+    def to_meet(self, timeout: float) -> float:
+        """How long a rank waits for the others to make a group with this timeout, too. Nothing
+        connects them yet, so it does not notice earlier that one is gone."""
+        return min(timeout, DEADLINE) if self.deadline is None else float(self.deadline)
+
     def changes(self, before: GroupOptions) -> List[str]:
         """The names of the options that differ from those of a group."""
         own = {name: value for name, value in vars(self).items() if name != "deadline" or value is not None}

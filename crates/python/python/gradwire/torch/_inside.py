@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from .. import _core
-from ._channel import private_groups_of
+from ._channel import new_group, private_groups_of
 from ._columns import Cut
 
 _INFINITE = float("inf")
@@ -144,7 +144,7 @@ class DeviceInside(Inside):
 
 def group_on_devices(ranks: List[int], deadline: float) -> Any:
     """A process group of some ranks of the job, with the job's default backend."""
-    return dist.new_group(ranks, timeout=timedelta(seconds=deadline), use_local_synchronization=True)
+    return new_group(ranks, timeout=timedelta(seconds=deadline), use_local_synchronization=True)
 
 
 class HostInside(Inside):

@@ -14,6 +14,10 @@ from .. import _core
 from ._states import Layout, State
 
 _WHOLE = "give the whole result of state_dict(), as it was saved, or load another checkpoint"
+SAME_GROUPS = (
+    "first make the groups of the saved run, in the same order, and call gradwire between them as that run did: PyTorch numbers groups, "
+    "and gradwire's own count, too"
+)
 
 
 @contextmanager
@@ -39,6 +43,15 @@ def listed(states: Any) -> List[State]:
     if not isinstance(states, (list, tuple)):
         raise _core.StateError(f"a {type(states).__name__} is not a state; {_WHOLE}")
     return list(states)
+
+
+def check_mappings(state: Any, name: str, levels: int) -> None:
+    """Refuses anything but a mapping whose entries are mappings, too, ``levels`` deep. ``name`` is
+    its name in errors."""
+    if not isinstance(state, Mapping):
+        raise _core.StateError(f"{name} has the type {type(state).__name__}, but must be a mapping; {_WHOLE}")
+    for key, entry in state.items() if levels else ():
+        check_mappings(entry, f"{name}[{key!r}]", levels - 1)
 
 
 def check(state: Any, kind: str, more: Sequence[str] = ()) -> None:
