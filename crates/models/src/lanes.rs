@@ -1,5 +1,5 @@
-//! Partial sums in lanes: as many on every processor, whatever its vectors have, so that all compute
-//! the same bits.
+//! Partial sums in lanes. Every processor has as many, whatever the width of its vectors, so all
+//! compute the same bits.
 
 /// The number of partial sums. No processor has vectors of more values.
 pub(crate) const LANES: usize = 16;

@@ -8,6 +8,7 @@
 mod chain;
 mod contents;
 mod follow;
+mod keep;
 mod lock;
 mod pointer;
 mod prune;
@@ -20,6 +21,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use keep::Keep;
 pub use publication::Publication;
 
 use crate::files::FileError;
@@ -28,22 +30,6 @@ use crate::{Error, State};
 use contents::Item;
 use lock::Lock;
 use refused::Refused;
-
-/// How many streams a folder keeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Keep {
-    /// Receivers that are at most this many versions behind need no snapshot. Older streams are
-    /// removed, but none that a snapshot needs that stays. Without snapshots all streams stay.
-    pub versions: u64,
-    /// A snapshot is due after this many versions; 0: never.
-    pub snapshot_every: u64,
-}
-
-impl Default for Keep {
-    fn default() -> Self {
-        Self { versions: 200, snapshot_every: 50 }
-    }
-}
 
 /// The time for which publishers wait for each other, by default.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -113,8 +99,8 @@ impl Folder {
     /// gives. Returns the newest weights.
     ///
     /// # Errors
-    /// As [`Publication::finish`]. If only the snapshot or the removal fails, the delta is published
-    /// nevertheless.
+    /// As [`Publication::finish`]. If only the snapshot or the removal fails, the delta is
+    /// published nevertheless.
     pub fn publish(
         &self,
         mut delta: impl Read,

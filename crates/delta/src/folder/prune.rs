@@ -5,8 +5,9 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use super::contents::{self, Item};
+use super::keep::Keep;
 use super::lock::Lock;
-use super::{Keep, pointer};
+use super::pointer;
 use crate::files::FileError;
 use crate::frame::Kind;
 

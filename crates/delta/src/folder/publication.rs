@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::contents::{self, Item};
+use super::keep::Keep;
 use super::lock::Lock;
-use super::{Keep, pointer, prune};
+use super::{pointer, prune};
 use crate::files::{FileError, NewFile};
 use crate::frame::{FrameReader, Header, Kind};
 use crate::{Error, Share, State};

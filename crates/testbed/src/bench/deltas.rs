@@ -173,8 +173,9 @@ mod tests {
     #[test]
     fn changes_are_counted() {
         let mirror = |add: u8| {
-            let mut bytes = vec![1u8; 80_000];
-            bytes.iter_mut().step_by(100).for_each(|byte| *byte += add);
+            let mut bytes: Vec<u8> =
+                (0..80_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+            bytes.iter_mut().step_by(100).for_each(|byte| *byte = byte.wrapping_add(add));
             let tensor = Tensor::new("w", ElementType::Bf16, [40_000]).unwrap();
             Mirror::new([(tensor, Buffer::from(&bytes[..]))]).unwrap()
         };

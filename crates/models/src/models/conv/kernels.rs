@@ -216,8 +216,8 @@ impl WeightGradient<'_> {
     }
 }
 
-/// The products of each plane with each term, summed in [`LANES`] lanes on every processor, whatever
-/// its vectors have.
+/// The products of each plane with each term, summed in [`LANES`] lanes on every processor,
+/// whatever the width of its vectors.
 ///
 /// # Safety
 /// Each of the maps and of the pixels must have [`LANES`] values from each of the `starts` on.
