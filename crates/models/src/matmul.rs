@@ -1,9 +1,9 @@
 //! Matrix products on slices. All processors that fuse products with sums compute the same bits.
 //!
-//! The library's sums depend on the processor in three cases, which this module avoids. If the inner
-//! size is above [`DEPTH`], caches decide how many terms are summed at once. If the terms of both
-//! factors are contiguous, small products have as many partial sums as a vector has values. And on
-//! aarch64 combinations of rows round each product.
+//! The library's sums depend on the processor in three cases, which this module avoids. If the
+//! inner size is above [`DEPTH`], caches decide how many terms are summed at once. If the terms of
+//! both factors are contiguous, small products have as many partial sums as a vector has values.
+//! And on aarch64 combinations of rows round each product.
 
 use std::ops::Range;
 
