@@ -1,6 +1,7 @@
 //! All-gather: means are what an encoder for each rank and a decoder give, without any exchange.
 
 use std::collections::HashSet;
+use std::slice;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -112,7 +113,7 @@ fn messages_of_all_ranks_are_kept_only_to_add_them_tensor_by_tensor() {
             let transport = Noting(transport, Arc::clone(&places));
             let reducer = Reducer::new(Box::new(transport), model.clone()).unwrap();
             let mut reducer = reducer.with_threads(threads);
-            (0..STEPS).for_each(|at| _ = step(&mut reducer, &[group.clone()], rank, at));
+            (0..STEPS).for_each(|at| _ = step(&mut reducer, slice::from_ref(&group), rank, at));
             places.lock().unwrap().len()
         });
         assert_eq!(found, [buffers; RANKS], "{threads} threads, {group:?}");
