@@ -63,7 +63,8 @@ fn tensors_that_are_removed_count() {
     let mut sender = sender(&old, options, 1);
     let (stream, seen) = watched(|| {
         let mut stream = Vec::new();
-        sender.diff(&mirror(&new), &mut collect(&mut stream)).map(|_| stream)
+        let written = sender.diff(&mirror(&new), &mut collect(&mut stream));
+        written.map(|_| stream)
     });
     assert_eq!(seen, [size; 2]);
     let removed = old[0].1.len() as u64;
