@@ -67,9 +67,12 @@ fn beside_tests(are_running: &Receiver<()>, environment: Environment, mpi: bool)
     let _ = are_running.recv();
     let package = python::build(environment, &mut report);
     let checks = thread::scope(|scope| {
-        let checks = scope.spawn(|| check(mpi));
+        let checks = scope.spawn(|| {
+            let mut checks = check(mpi);
+            aarch64::check(&mut checks);
+            checks
+        });
         python::test(package, true, &mut report);
-        aarch64::check(&mut report);
         checks.join().expect("no step panics")
     });
     report.add(checks);
