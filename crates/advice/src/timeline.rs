@@ -152,8 +152,8 @@ impl Cluster {
             + self.synchronization
     }
 
-    /// The seconds for which a bucket with gradients of so many bytes keeps a core busy: each byte
-    /// is copied to main memory and back.
+    /// The seconds a core works on a bucket. `bytes` is the size of its gradients, which are copied
+    /// to main memory and back.
     fn work(&self, cost: BucketCost, bytes: usize) -> f64 {
         self.crowding * (cost.compress + cost.decompress) + self.staging * 2.0 * bytes as f64
     }

@@ -69,7 +69,7 @@ fn peak_of<R>(operation: impl FnOnce() -> R) -> (R, usize) {
 
 /// bfloat16 elements of a file: 160 MiB.
 const HALVES: usize = 80 << 20;
-/// One in so many elements changes, by one unit in the last place.
+/// Every `RARITY`th element changes by one unit in the last place.
 const RARITY: usize = 128;
 
 /// A file with two tensors.

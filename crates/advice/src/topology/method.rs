@@ -66,7 +66,7 @@ impl Method {
         })
     }
 
-    /// Elements of so many bits as they are, which the framework's all-reduce averages.
+    /// No compression: the framework's all-reduce averages elements of `bits` bits.
     pub fn none(bits: f64) -> Self {
         Self {
             spec: Spec::none(),
