@@ -9,7 +9,7 @@ mod vectors;
 
 use std::process::ExitCode;
 
-use crate::counts::{reads, reads_whole};
+use crate::counts::reads;
 use crate::debian;
 use crate::report::{Report, sum_up};
 use crate::toolchain::Toolchain;
@@ -29,9 +29,9 @@ const PACKAGES: [&str; 9] = [
     "qemu-user-static",
 ];
 
-/// The tests that run with every change: of the codes and kernels. Compiling them with more
-/// optimization takes longer than it saves.
-const QUICK: &str =
+/// The tests of the codes and kernels. Compiling them with more optimization takes longer than it
+/// saves.
+const TESTS: &str =
     "test -p gradwire-bits --lib --config profile.dev.package.gradwire-bits.opt-level=1";
 /// Random inputs of each of their properties, a quarter of what other processors try: the emulator
 /// is slow.
@@ -68,10 +68,11 @@ pub(crate) fn run(parts: &[String]) -> Option<ExitCode> {
     Some(sum_up(&report))
 }
 
-/// Runs the tests that belong to every change, if the tools are there.
+/// Looks for NEON instructions in the kernels, if the tools are there: with every change, because it
+/// takes a minute. Emulated tests take many.
 pub(crate) fn check(report: &mut Report) {
     if let Some(toolchain) = prepared() {
-        kernels(&toolchain, report);
+        vectorised(&toolchain, report);
     }
 }
 
@@ -91,13 +92,17 @@ fn prepared() -> Option<Toolchain> {
     Toolchain::with_library(TARGET)
 }
 
-/// Runs the quick tests, and looks for NEON instructions in the kernels. Prints output at the end,
-/// because other steps run at the same time.
+/// Runs the tests of codes and kernels, and looks for NEON instructions in the kernels.
 fn kernels(toolchain: &Toolchain, report: &mut Report) {
-    report.step("aarch64", |counts| {
-        let mut cargo = cargo(toolchain, QUICK);
-        reads_whole(cargo.env("PROPTEST_CASES", CASES), |line| counts.read(line))
+    report.step(KERNELS, |counts| {
+        let mut cargo = cargo(toolchain, TESTS);
+        reads(cargo.env("PROPTEST_CASES", CASES), |line| counts.read(line))
     });
+    vectorised(toolchain, report);
+}
+
+/// Looks for NEON instructions in the kernels.
+fn vectorised(toolchain: &Toolchain, report: &mut Report) {
     report.step("NEON", |_| match vectors::without(toolchain) {
         Ok(missing) => {
             missing.iter().for_each(|kernel| println!("no NEON loop: {kernel}"));
