@@ -58,12 +58,15 @@ fn pairs(ranges: &[Range<usize>]) -> Vec<(usize, usize)> {
 impl DeviceGroup for Device {
     /// `forms()` waits for the device. It returns the address of all forms in main memory, the
     /// first and last byte of each, and `None`, or the tensor, index and value of an element that
-    /// is not finite.
+    /// is not finite; and `None`, or the scale of the loss that ends the exchange.
     fn forms(&mut self) -> Result<DeviceForms<'_>> {
         if self.forms.is_none() {
-            type Returned = (usize, Vec<(usize, usize)>, Option<(usize, usize, f32)>);
-            let (address, ranges, bad): Returned =
+            type Returned = (usize, Vec<(usize, usize)>, Option<(usize, usize, f32)>, Option<f32>);
+            let (address, ranges, bad, refused): Returned =
                 self.call(|device| device.call_method0("forms")?.extract())?;
+            if let Some(scale) = refused {
+                return Err(ExchangeError::Scale(scale));
+            }
             let len = ranges.iter().map(|(_, end)| *end).max().unwrap_or(0);
             let non_finite =
                 bad.map(|(tensor, index, value)| NonFiniteElement { tensor, index, value });

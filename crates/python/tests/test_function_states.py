@@ -9,10 +9,12 @@ import torch.distributed as dist
 
 import gradwire
 import gradwire.torch
+from gradwire.torch import _saved
 from world import ranks
 
 TOPK = "topk:ratio=0.1"
 PLACE = "embedding float32[1200]"
+FUNCTIONS = "functions of gradwire.torch"
 
 
 def values(rank, step):
@@ -113,6 +115,98 @@ def test_states_that_fit_no_call_are_noticed():
     ranks(2, misused, state)
 
 
+def unused(rank, size, state):
+    """The warnings about names without calls: of this run, and of a loaded state; and whether a name
+    that comes again has its residual."""
+    reduce = lambda name, step: gradwire.torch.all_reduce(values(rank, step), TOPK, name=name)
+    gradwire.torch.load_state_dict(state)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for step in range(3):
+            reduce("embedding", step)
+        for _ in range(101):
+            reduce("other", 0)
+        soon = len(seen)
+        for _ in range(104):
+            reduce("other", 0)
+        told = [str(one.message) for one in seen[soon:]]
+    return soon, told, bool(residual().any())
+
+
+def test_names_without_calls_are_noticed_and_their_residuals_kept():
+    (first, *_), (second, *_) = ranks(2, saved)
+    [(group, compressors)] = first[FUNCTIONS].items()
+    for found in ranks(2, unused, {FUNCTIONS: {group: {}}}):
+        soon, (told,), kept = found
+        assert soon == 0 and kept
+        assert f"'{PLACE}' has had no call for 100 steps; its residual is kept" in told
+    for found in ranks(2, unused_after_loading, [first, second]):
+        (told,) = found
+        assert f"'{PLACE}' has had no call for 100 steps" in told
+
+
+def unused_after_loading(rank, size, states):
+    gradwire.torch.load_state_dict(states[rank])
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for _ in range(104):
+            gradwire.torch.all_reduce(values(rank, 0), TOPK, name="renamed")
+    return [str(one.message) for one in seen]
+
+
+def spelled(rank, size):
+    """The residual that two ways to write a compressor share."""
+    found = []
+    for step, compressor in enumerate((TOPK, "topk:ratio=0.10")):
+        gradwire.torch.all_reduce(values(rank, step), compressor, name="embedding")
+        found.append(residual())
+    assert list(gradwire.torch._functions._calls[dist.group.WORLD]) == [TOPK]
+    return found
+
+
+def test_a_compressor_may_be_written_in_several_ways():
+    for before, after in ranks(2, spelled):
+        assert not torch.equal(before, after)
+
+
+def resaved(rank, size, states):
+    """A rank's state, saved again before the first call."""
+    gradwire.torch.load_state_dict(states)
+    return gradwire.torch.state_dict()
+
+
+def test_states_that_were_not_used_are_saved_again_for_all_ranks():
+    first, second = ranks(2, saved)
+    expected = [first[3], second[3]]
+    again = ranks(3, resaved, [second[0], first[0]])
+    assert [len(exchanges(state)) if state else 0 for state in again] == [3, 3, 0]
+    # As many ranks as in the first run go on with the states of all.
+    for found, whole in zip(ranks(2, going_on, again), expected):
+        assert torch.equal(found, whole)
+
+
+def going_on(rank, size, states):
+    gradwire.torch.load_state_dict(states)
+    return steps(rank, range(3, 5))
+
+
+def test_the_parts_of_loaded_states_are_what_was_loaded():
+    state = lambda *numbers: {"step": 3, "world_size": 11, "exchange": {f"rank{number}": number for number in numbers}}
+    own = lambda part: list(part["exchange"].values()) if part else []
+    # As names of files are sorted: 0, 1, 10, 2 …
+    given = [state(number) for number in sorted(range(11), key=str)]
+    for size in (1, 3, 11, 20):
+        parts = [_saved.share(given, rank, size) for rank in range(size)]
+        assert sorted(number for part in parts for number in own(part)) == list(range(11)), size
+        # A part is saved again whole.
+        assert all(_saved.share([part], rank, size) == part for rank, part in enumerate(parts) if part)
+        if size >= 11:
+            assert [own(part) for part in parts] == [[rank] if rank < 11 else [] for rank in range(size)]
+    assert _saved.share([state(4)], 4, 11) == state(4)
+    with pytest.raises(gradwire.StateError, match="cannot be read"):
+        _saved.share([{**state(), "world_size": 1, "exchange": {"zero": 0}}], 0, 1)
+
+
 def of_a_group(rank, size):
     """The state of a call over a second group, and the name of this group."""
     group = dist.new_group()
@@ -131,9 +225,6 @@ def beside_own_groups(rank, size, state, name):
 def test_groups_of_gradwire_take_no_state():
     (state, name), _ = ranks(2, of_a_group)
     ranks(2, beside_own_groups, state, name)
-
-
-FUNCTIONS = "functions of gradwire.torch"
 
 
 def damaged(rank, size, state):

@@ -8,7 +8,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from gradwire.torch._averaged import Averaged
 from gradwire.torch._gradient_calls import StepEnds
-from gradwire.torch._optimizer_steps import after_steps, before_steps
+from gradwire.torch._optimizer_steps import _after, _before, after_steps, before_steps
 from gradwire.torch._owners import Owners
 from gradwire.torch._steps import Steps
 
@@ -67,6 +67,17 @@ def test_objects_are_told_while_they_are_alive_and_not_ended():
     one.step()
     assert follower.steps == 3 * ["before", "after"]
     assert ended.steps == steps == ["before", "after"]
+
+
+def test_objects_that_are_gone_leave_nothing():
+    before = [len(one._methods) for one in (_before, _after)]
+    for _ in range(20):
+        Follower()
+    last = Follower()
+    assert all(len(one._methods) <= most + 1 for one, most in zip((_before, _after), before))
+    for end in last.ends:
+        end()
+    assert all(len(one._methods) <= most for one, most in zip((_before, _after), before))
 
 
 def test_an_object_that_a_listener_begins_is_told_of_the_next_step():

@@ -53,11 +53,15 @@ def sums(rank, size):
                 dist.all_reduce(one, group=group)
         manager.wait()
         found["several"] = several
+        # PyTorch gives a group the real and imaginary parts.
+        found["complex"] = torch.complex(values(rank), values(rank, seed=1))
+        dist.all_reduce(found["complex"], group=group)
         exact = {"short": values(rank, 10), "double": values(rank).double(), "integer": torch.arange(2000) + rank}
         for tensor in exact.values():
             dist.all_reduce(tensor, group=group)
-        exact["largest"] = values(rank)
-        dist.all_reduce(exact["largest"], dist.ReduceOp.MAX, group)
+        for op in ("MAX", "PRODUCT"):
+            exact[op] = values(rank)
+            dist.all_reduce(exact[op], getattr(dist.ReduceOp, op), group)
     exact["outside"] = values(rank)
     dist.all_reduce(exact["outside"], group=group)
     work = dist.broadcast(torch.ones(3), 0, group=group, async_op=True)
@@ -98,15 +102,18 @@ def check_sums(results):
     assert torch.equal(exact["short"], values(0, 10) + values(1, 10))
     assert torch.equal(exact["double"], own[0].double() + own[1].double())
     assert torch.equal(exact["integer"], 2 * torch.arange(2000) + 1)
-    assert torch.equal(exact["largest"], torch.maximum(*own))
+    assert torch.equal(exact["MAX"], torch.maximum(*own)) and torch.equal(exact["PRODUCT"], own[0] * own[1])
+    parts = [torch.stack([values(rank), values(rank, seed=1)], 1).view(-1) for rank in range(2)]
+    pairs = torch.view_as_real(found["complex"]).reshape(-1)
+    assert torch.equal(pairs, decoded("all-reduce float32[8192] #0", 2, parts))
     assert torch.equal(exact["outside"], own[0] + own[1])
     text = str(description)
     for reason in (
-        "fewer than 1000 elements", "float64 is not compressed", "int64 is not compressed", "MAX is no sum or mean",
+        "fewer than 1000 elements", "float64 is not compressed", "int64 is not compressed", "MAX is no sum or mean", "PRODUCT is no sum or mean",
         "outside of a backward pass", "broadcast",
     ):  # fmt: skip
         assert reason in text, (reason, text)
-    row = next(one for one in description.sites if one.collective == "all-reduce" and one.compressed)
+    row = next(one for one in description.sites if one.collective == "all-reduce" and one.compressed and one.elements == 4096)
     assert (row.elements, row.calls, row.compressor) == (4096, 6, "eden") and 0 < row.bytes_per_call < 2000
 
 

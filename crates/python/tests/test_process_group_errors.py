@@ -44,6 +44,7 @@ def misuses(rank, size):
     found["twice"] = [refusal(lambda: wrap(first)), refusal(lambda: wrap(wrapped))]
     found["settings"] = refusal(lambda: wrap(group(), "eden" if rank else "int8"))
     found["raw_below"] = refusal(lambda: wrap(group(), raw_below=100 * (rank + 1)))
+    found["spelling"] = refusal(lambda: wrap(group(), "eden" if rank else "eden:bits=1"))
     summed(wrapped, 5000)
     state, loading = wrapped.state_dict(), wrap(group(), deadline=3.0)
     if rank == 0:
@@ -70,7 +71,15 @@ def misuses(rank, size):
     summed(later, 5000)
     found["passed on later"] = refusal(lambda: summed(later, 5000) if rank == 0 else dist.all_reduce(torch.ones(5000), group=later), Exception)
     threads = wrap(group())
-    found["threads"] = of_two_threads(threads, rank)
+    found["threads"] = of_two_threads(threads, rank, lambda: summed(threads, 5000))
+    saving = wrap(group())
+    saving.load_state_dict(state)
+    found["saving"] = of_two_threads(saving, rank, lambda: saving.state_dict(all_ranks=True))
+    aborted = wrap(under := group())
+    summed(aborted, 5000)
+    aborted.abort()
+    found["aborted"] = refusal(lambda: summed(aborted, 5000))
+    dist.all_reduce(torch.ones(5000), group=under)
     sparse = torch.sparse_coo_tensor([[rank]], [1.0], (5000,))
     with gradients():
         dist.all_reduce(sparse, group=threads)
@@ -88,7 +97,7 @@ def misuses(rank, size):
     return found
 
 
-def of_two_threads(group, rank):
+def of_two_threads(group, rank, call):
     """The error of a call while another thread of rank 0 connects to rank 1, which waits."""
     found = "no error"
     if rank == 0:
@@ -96,7 +105,7 @@ def of_two_threads(group, rank):
         other.start()
         while not group._calls._busy.locked():
             time.sleep(0.01)
-        found = refusal(lambda: summed(group, 5000))
+        found = refusal(call)
     dist.barrier()
     if rank == 1:
         summed(group, 5000)
@@ -111,6 +120,8 @@ def test_misuse_is_refused_or_passed_on():
         assert all("ConfigError" in text and "compresses already" in text for text in found["twice"]), found
         assert "compressor differs between ranks" in found["settings"] and "int8" in found["settings"]
         assert "raw_below differs between ranks: " in found["raw_below"]
+        assert found["spelling"] == "no error"
+        assert "ConfigError: the process group has ended" in found["aborted"], found["aborted"]
         assert "ConfigError: load_state_dict differs between ranks: called; not called" in found["loads"]
         assert "all-reduce float32[5000] #0" in found["sizes"] and "all-reduce float32[6000] #0" in found["sizes"]
         assert "ConfigError: the exchange has ended" in found["afterwards"], found["afterwards"]
@@ -126,7 +137,8 @@ def test_misuse_is_refused_or_passed_on():
     for name in ("passed on", "passed on later"):
         assert "fewer than 4096 elements" in zero[name] and "outside of a backward pass and of gradients()" in zero[name], zero[name]
         assert "RuntimeError" in one[name] and "imed out" in one[name], one[name]
-    assert "ConfigError: two threads call" in zero["threads"] and one["threads"] == "no error"
+    for name, what in (("threads", "all-reduce"), ("saving", "state_dict")):
+        assert "ConfigError: two threads call" in zero[name] and f"here {what}," in zero[name] and one[name] == "no error", zero[name]
 
 
 @pytest.mark.parametrize(
@@ -202,23 +214,29 @@ def test_a_rank_without_the_backend_is_named(tmp_path, deadline, waits):
 
 
 def late_settings(rank, size):
-    """Settings that come after the group; the warnings about them."""
+    """The warnings of a group's sums after settings that came later than the group."""
 
-    def told(*arguments, **options):
+    def told(*arguments, then=lambda: None, **options):
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             gradwire.torch.configure(*arguments, **options)
+            then()
+            for group in (None, wrapped):
+                for _ in range(2):
+                    dist.all_reduce(torch.ones(10), group=group)
         return [str(one.message) for one in seen]
 
     wrapped = wrap(dist.new_group(backend="gloo"), "int8")
     assert (wrapped.configured, wrapped._calls.options.deadline) == (None, 1800.0)
-    found = told("eden"), told("int8", raw_below=100), told("eden", deadline=dist.group.WORLD.configured.deadline)
-    dist.destroy_process_group()
-    return found, told("int8")
+    same = told("eden"), told("eden:bits=1"), told("eden", deadline=dist.group.WORLD.configured.deadline)
+    undone = told("int8", then=lambda: gradwire.torch.configure("eden"))
+    of_later_groups = told("int8", then=lambda: dist.new_group(backend="gradwire"))
+    return [*same, undone, of_later_groups], told("int8", raw_below=100)
 
 
 def test_settings_that_come_late_are_noticed():
-    for (same, other, deadline), ended in ranks(1, late_settings, backend="gradwire"):
-        assert same == deadline == ended == []
-        (warned,) = other
-        assert "exists, and keeps compressor='eden', raw_below=4096" in warned and "before torch.distributed.init_process_group" in warned
+    for correct, wrong in ranks(1, late_settings, backend="gradwire"):
+        assert correct == [[]] * 5
+        (warned,) = wrong
+        assert "and keeps compressor='eden', raw_below=4096; no group has the new settings" in warned
+        assert "process group '0' was made before" in warned and "before torch.distributed.init_process_group" in warned

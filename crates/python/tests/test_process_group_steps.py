@@ -47,6 +47,26 @@ def check_changing(with_feedback, without):
     assert without == ({}, [])
 
 
+def vanished(rank, size):
+    """A residual whose place does not come up any more."""
+    group, kept = wrap(dist.new_group(), "topk:ratio=0.1", raw_below=100), []
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for step in range(103):
+            with gradients():
+                for elements in (200, 300)[: 1 + (step == 0)]:
+                    dist.all_reduce(torch.arange(1.0, elements + 1), group=group)
+            group.step()
+            kept.append(residual(group, 300, 0) is not None)
+    return kept, [str(one.message) for one in seen]
+
+
+def check_vanished(results):
+    for kept, (warned,) in results:
+        assert kept == [True] * 102 + [False]
+        assert "'all-reduce float32[300] #0' has not come up for 100 steps; its residual is dropped" in warned
+
+
 def experts(rank, size):
     """A loop whose experts have equal sizes, and of which a step uses one."""
     group = wrap(dist.new_group(), "topk:ratio=0.1", raw_below=100)
@@ -257,7 +277,7 @@ def check_not_finite(results):
 
 # The last one waits, and ends its exchange.
 CASES = [
-    (changing, "topk:ratio=0.01"), (changing, "eden"), (experts,), (two_models, False), (two_models, True), (not_finite,),
+    (changing, "topk:ratio=0.01"), (changing, "eden"), (vanished,), (experts,), (two_models, False), (two_models, True), (not_finite,),
     (in_pieces, "backward"), (in_pieces, "always"), (in_functions,), (saved_after_a_call_of_autograd,), (scattered,), (failing,),
 ]  # fmt: skip
 
@@ -270,12 +290,13 @@ def in_turn(rank, size):
 def test_residuals_steps_and_errors_are_those_of_the_right_calls():
     results = list(map(list, zip(*ranks(2, in_turn))))
     check_changing(results[0][0], results[1][0])
-    check_experts(results[2])
-    check_two_models(results[3], results[4])
-    check_not_finite(results[5])
-    check_in_pieces(results[6])
+    check_vanished(results[2])
+    check_experts(results[3])
+    check_two_models(results[4], results[5])
+    check_not_finite(results[6])
     check_in_pieces(results[7])
-    check_in_functions(results[8])
-    check_saved(results[9])
-    check_scattered(results[10])
-    check_failing(results[11])
+    check_in_pieces(results[8])
+    check_in_functions(results[9])
+    check_saved(results[10])
+    check_scattered(results[11])
+    check_failing(results[12])

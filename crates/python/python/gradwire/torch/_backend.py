@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from datetime import timedelta
 from typing import Any, Dict, List, Optional
 from weakref import WeakKeyDictionary, ref
@@ -48,7 +47,8 @@ def configure(
 ) -> None:
     """Sets how process groups with the backend ``gradwire`` compress. Call it on all ranks, with
     the same arguments, before ``torch.distributed.init_process_group("gradwire")``: groups that
-    exist keep their settings. If these are others, a ``RuntimeWarning`` says so.
+    exist keep their settings. If these are others, the next sum of such a group raises a
+    ``RuntimeWarning``, unless another group was made meanwhile, for which the new settings are.
 
     Without it, the environment variable ``GRADWIRE_COMPRESSOR`` names the compressor.
 
@@ -79,23 +79,22 @@ def configure(
     options = GroupOptions(**locals())
     options.check_alone()
     _configured[:] = [options]
-    _warn_of_groups(options)
-
-
-def _warn_of_groups(options: GroupOptions) -> None:
-    """Warns if a group of the backend keeps other settings than those that ``configure`` sets."""
     for group in groups():
-        kept = group.configured
-        changes = [] if kept is None else options.changes(kept)
-        if changes:
-            warnings.warn(
-                f"process group '{group.group_name}' exists, and keeps {', '.join(f'{name}={getattr(kept, name)!r}' for name in changes)}; "
-                "configure is for groups that are made after it. Call it before torch.distributed.init_process_group, or give a group "
-                "settings of its own with gradwire.torch.wrap",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-            return
+        group.warning = _of_late(options, group)
+
+
+def _of_late(options: GroupOptions, group: CompressedGroup) -> str:
+    """What to say if a group of the backend goes on with other settings than those that
+    ``configure`` sets; "" if they are the same."""
+    kept = group.configured
+    changes = [] if kept is None else options.changes(kept)
+    if not changes:
+        return ""
+    return (
+        f"process group '{group.group_name}' was made before gradwire.torch.configure was called, and keeps "
+        f"{', '.join(f'{name}={getattr(kept, name)!r}' for name in changes)}; no group has the new settings. Call configure before "
+        "torch.distributed.init_process_group, or give a group settings of its own with gradwire.torch.wrap"
+    )
 
 
 def wrap(group: Optional[Any] = None, compressor: str = "eden", **options: Any) -> CompressedGroup:
@@ -215,6 +214,9 @@ def _create(given: Any, backend_options: Any) -> CompressedGroup:
     if torch.cuda.is_available() and dist.is_nccl_available():
         inner._register_backend(torch.device("cuda"), kinds.NCCL, _nccl(given, store, backend_options))
     group = _over(inner, options, owns=True)
+    for one in groups():
+        # The present settings are for the new group.
+        one.warning = ""
     device = getattr(getattr(given, "process_group", None), "bound_device_id", None)
     if device is not None:
         inner.bound_device_id = group.bound_device_id = device

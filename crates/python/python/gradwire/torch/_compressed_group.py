@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
 
@@ -46,6 +47,8 @@ class CompressedGroup(ProcessGroup):
         self._inner, self._owns = inner, owns
         self._calls = Calls(self, options)
         self._ended = False
+        # What to warn of at the next sum, once.
+        self.warning = ""
         self._name = self._description = ""
 
     def getBackendName(self) -> str:
@@ -207,6 +210,9 @@ class CompressedGroup(ProcessGroup):
         """Why a sum of a tensor, of ``elements`` if it is only a part, is passed on."""
         if self._ended:
             raise _core.ConfigError("the process group has ended; give the framework another one, or call gradwire.torch.wrap again")
+        if self.warning:
+            text, self.warning = self.warning, ""
+            warnings.warn(text, RuntimeWarning, stacklevel=4)
         (tensor,) = tensors
         reason = self._calls.why_not(tensor, op, tensor.numel() if elements is None else elements)
         return reason or ("its memory has gaps" if not tensor.is_contiguous() and flat_or_none(tensor) is None else "")

@@ -115,7 +115,7 @@ def _calls_of(group: Optional[Any], compressor: str, name: Optional[str], keeps:
     own = dist.group.WORLD if group is None else group
     if not isinstance(own, dist.ProcessGroup):
         raise _core.ConfigError(f"group={group!r} is no process group; of a DeviceMesh, give mesh.get_group()")
-    is_first = compressor not in _calls.get(own, {})
+    is_first = _key(compressor) not in _calls.get(own, {})
     calls = _known(own, compressor)
     if is_first and calls.options.keeps():
         _warn_of_waiting(own, compressor)
@@ -131,17 +131,23 @@ def _calls_of(group: Optional[Any], compressor: str, name: Optional[str], keeps:
 
 def _known(group: Any, compressor: str) -> Calls:
     """The calls of a group with a compressor."""
-    known = _calls.setdefault(group, {})
-    if compressor not in known:
+    known, key = _calls.setdefault(group, {}), _key(compressor)
+    if key not in known:
         options = GroupOptions(compressor, raw_below=0, when="always").within(deadline_of_group(group))
         options.check_alone()
-        known[compressor] = Calls(group, options)
-    return known[compressor]
+        # Another thread may be here, too.
+        known.setdefault(key, Calls(group, options))
+    return known[key]
+
+
+def _key(compressor: Any) -> Any:
+    """The same for all ways to write a spec."""
+    return _core.canonical(compressor) if isinstance(compressor, str) else compressor
 
 
 def _warn_of_waiting(group: Any, compressor: str) -> None:
     """Warns if residuals of another compressor were loaded, and no call has used them."""
-    waiting = [other for other, calls in _calls[group].items() if calls.is_waiting and calls.options.keeps()]
+    waiting = [calls.options.compressor for calls in _calls[group].values() if calls.is_waiting and calls.options.keeps()]
     if waiting:
         warnings.warn(
             f"residuals of '{compressor}' begin empty, but the loaded state has residuals of '{waiting[0]}' that no call has used; if they "

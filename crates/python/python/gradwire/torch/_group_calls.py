@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
-from typing import Any, ContextManager, Dict, List, Optional, Sequence
+from contextlib import contextmanager
+from typing import Any, ContextManager, Dict, Iterator, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -174,19 +175,24 @@ class Calls:
         return self._started(GATHERS, kind, Call("", output, [output]), name)
 
     def _started(self, exchange_kind: str, kind: Kind, call: Call, name: Optional[str]) -> Averaging:
-        """Starts a call, whose place is found here. Refuses calls of two threads at the same time:
-        their order may differ between ranks."""
-        if not self._busy.acquire(blocking=False):
-            raise _core.ConfigError(
-                f"two threads call compressed collectives of process group '{self._group.group_name}' at the same time, here "
-                f"{kind.collective}, and ranks must call them in the same order; call them from one thread, or give each thread its own "
-                "process group"
-            )
-        try:
+        """Starts a call, whose place is found here."""
+        with self._alone(kind.collective):
             # All ranks connect at the first call of a kind.
             with self._naming(kind.place(0) if name is None else kind.named(name)):
                 exchange = self.exchange(exchange_kind)
             return Averaging(exchange, self._average(exchange, kind, call, name))
+
+    @contextmanager
+    def _alone(self, what: str) -> Iterator[None]:
+        """A block that ranks must enter in the same order. Refuses a second thread: the order may
+        differ between ranks."""
+        if not self._busy.acquire(blocking=False):
+            raise _core.ConfigError(
+                f"two threads call compressed collectives of process group '{self._group.group_name}' at the same time, here {what}, and "
+                "ranks must call them in the same order; call them from one thread, or give each thread its own process group"
+            )
+        try:
+            yield
         finally:
             self._busy.release()
 
@@ -215,24 +221,27 @@ class Calls:
 
     def describe(self) -> GroupDescription:
         """The call sites so far."""
-        sent = {kind: exchange.bytes_of_places for kind, exchange in self._exchanges.items()}
+        # Another thread may connect meanwhile.
+        exchanges = dict(self._exchanges)
+        sent = {kind: exchange.bytes_of_places for kind, exchange in exchanges.items()}
         known = {place: found for places in sent.values() for place, found in places.items()}
         rows = [row.of(*known[row.place]) if row.place in known else row for row in self._sites.rows()]
-        step = max((exchange.step for exchange in self._exchanges.values()), default=0)
-        transports = {kind: exchange.transport for kind, exchange in self._exchanges.items()}
+        step = max((exchange.step for exchange in exchanges.values()), default=0)
+        transports = {kind: exchange.transport for kind, exchange in exchanges.items()}
         return GroupDescription(self._group.group_name, self._group.size(), step, rows, transports)
 
     def stats(self) -> Dict[str, Dict[str, Any]]:
         """The costs of each exchange."""
-        return {kind: exchange.stats() for kind, exchange in self._exchanges.items()}
+        return {kind: exchange.stats() for kind, exchange in dict(self._exchanges).items()}
 
     def state_dict(self, all_ranks: bool) -> Dict[str, State]:
         """The state of each exchange. States that were loaded, and that no call has used yet, stay
         as they are."""
         if all_ranks:
             # All ranks call it, so they can connect.
-            for kind in list(self._states):
-                self.exchange(kind)
+            with self._alone("state_dict"):
+                for kind in list(self._states):
+                    self.exchange(kind)
         waiting = {kind: _saved.share(parts, self._rank, self.ranks) for kind, parts in self._states.items()}
         known = {kind: exchange.state_dict(all_ranks=all_ranks) for kind, exchange in self._exchanges.items()}
         return {**{kind: state for kind, state in waiting.items() if state}, **known}

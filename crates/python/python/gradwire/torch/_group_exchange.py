@@ -18,12 +18,12 @@ from ._failures import Pending
 from ._gradient_calls import StepEnds, after_block, present_pass
 from ._group_call import Call
 from ._group_errors import naming
-from ._group_options import GroupOptions
+from ._group_options import GATHERS, GroupOptions
 from ._handle import Handle
 from ._optimizer_steps import after_steps
 from ._options import compare
 from ._owners import Owners, gradients_of
-from ._places import Kind, Places
+from ._places import LONGEST_ABSENCE, Changes, Kind, Places, is_named
 from ._staging import Output, Staging
 from ._states import State
 
@@ -76,7 +76,7 @@ class GroupExchange(Handle):
         # tensor.
         self._addresses: Dict[int, Tuple[Kind, int]] = {}
         self._owners = Owners()
-        self._keeps = options.keeps()
+        self._keeps = kind != GATHERS and options.keeps()
         # The places of a loaded state that have not come up.
         self._awaited: Set[str] = set()
         self._closed = False
@@ -85,7 +85,8 @@ class GroupExchange(Handle):
         # Whether messages may not have left, and nobody waits for them yet.
         self._has_sent = self._will_flush = False
         after_steps(self._bind)
-        self._has_warned = self._has_warned_of_models = False
+        # The subjects of earlier warnings.
+        self._warned: Set[str] = set()
         # The optimizers that took a step after calls of the present step, and of the last one with
         # calls whose owners are unknown.
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
@@ -114,6 +115,8 @@ class GroupExchange(Handle):
                 self._addresses[values.data_ptr()] = kind, number
             return kind.place(number)
         self._named.add(name)
+        if self._keeps:
+            self._places.note(kind.named(name))
         return kind.named(name)
 
     def _bind(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -134,14 +137,12 @@ class GroupExchange(Handle):
         if not self._addresses:
             # The owners are known, so the step does not count.
             self._optimizers_before = before
-        elif before and self._optimizers_before and not before & self._optimizers_before and not self._has_warned_of_models:
-            self._has_warned_of_models = True
-            warnings.warn(
+        elif before and self._optimizers_before and not before & self._optimizers_before:
+            self._warn(
+                "models",
                 "two optimizers take turns, so residuals of one model are added to gradients of another one of the same sizes; give each "
                 "model a process group of its own, with gradwire.torch.wrap(torch.distributed.new_group()), or use a compressor without "
                 "error feedback, such as eden",
-                RuntimeWarning,
-                stacklevel=2,
             )
 
     def _is_skipped(self) -> bool:
@@ -156,39 +157,51 @@ class GroupExchange(Handle):
     def _begin_step(self) -> None:
         if self._on_device is not None:
             self._on_device.end_step()
-        # Calls with names come back in steps of their own.
-        has_calls = self._last is not None and not self._named
+        has_calls = self._last is not None
         self._step += 1
         self._last = None
         self._named.clear()
         self._check_optimizers()
         self._addresses.clear()
         self._owners.forget_addresses()
-        changes = self._places.end()
         if has_calls:
             self._warn_of_awaited()
-        uncertain = [place for place in changes.uncertain if self._forget(place)]
-        for place in changes.absent:
-            self._forget(place)
-        if uncertain and not self._has_warned:
-            self._has_warned = True
-            warnings.warn(
+        self._end_places(self._places.end())
+
+    def _end_places(self, changes: Changes) -> None:
+        """Drops residuals that may be added to another tensor, or that nobody may fetch any more,
+        and tells of them, and of those that are kept in vain."""
+        uncertain, absent = ([place for place in places if self._forget(place)] for places in (changes.uncertain, changes.absent))
+        if uncertain:
+            self._warn(
+                "uncertain",
                 f"a step had another number of calls than the step before, for example {uncertain[0]!r}, so it is unknown which tensors "
                 "they exchange; their residuals are dropped. If steps often differ, use a compressor without error feedback, such as eden",
-                RuntimeWarning,
-                stacklevel=2,
+            )
+        if absent:
+            self._warn("absent", f"{absent[0]!r} has not come up for {LONGEST_ABSENCE} steps; its residual is dropped")
+        if changes.unused:
+            self._warn(
+                "unused",
+                f"{min(changes.unused)!r} has had no call for {LONGEST_ABSENCE} steps; its residual is kept for the next one. If the tensor "
+                "has another name or size now, give it the old one, or its residual is never sent",
             )
 
     def _warn_of_awaited(self) -> None:
         """Warns after the first step with a loaded state of residuals that it has not used."""
         if self._awaited:
-            warnings.warn(
+            self._warn(
+                "awaited",
                 f"the loaded state has residuals of calls that the first step did not make, for example {min(self._awaited)!r}; if "
                 "gradients have other sizes than in the saved run, as those of FSDP2 on another number of ranks, these residuals are not used",
-                RuntimeWarning,
-                stacklevel=2,
             )
             self._awaited.clear()
+
+    def _warn(self, subject: str, text: str) -> None:
+        """Warns, unless there was a warning of this subject."""
+        if subject not in self._warned:
+            self._warned.add(subject)
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def _forget(self, place: str) -> bool:
         """Drops what is kept for a place. Returns whether there was anything."""
@@ -376,7 +389,12 @@ class GroupExchange(Handle):
 
         loaded = super()._load_with(read_and_add)
         self._ends.tell()
-        self._awaited = set(self._tensors) if loaded and self._keeps else set()
+        places = self._tensors if loaded and self._keeps else ()
+        self._awaited = {place for place in places if not is_named(place)}
+        for place in places:
+            if is_named(place):
+                self._places.note(place)
+        self._warned.discard("awaited")
         return loaded
 
     def _add_saved(self, states: Sequence[State]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional
 
 from .. import _core
 from .._arrays import whole_number
@@ -39,10 +39,14 @@ class GroupOptions(Options):
         connects them yet, so it does not notice earlier that one is gone."""
         return min(timeout, DEADLINE) if self.deadline is None else float(self.deadline)
 
+    def compared(self) -> Dict[str, Any]:
+        """As ``Options.compared``; a spec may be written in several ways."""
+        return {**super().compared(), "compressor": _core.canonical(self.compressor)}
+
     def changes(self, before: GroupOptions) -> List[str]:
         """The names of the options that differ from those of a group."""
-        own = {name: value for name, value in vars(self).items() if name != "deadline" or value is not None}
-        return [name for name, value in own.items() if value != getattr(before, name)]
+        own, other = ({**vars(one), **one.compared()} for one in (self, before))
+        return [name for name, value in own.items() if value != other[name] and (name, value) != ("deadline", None)]
 
     def of_kind(self, kind: str) -> Options:
         """The options of the exchange of a kind of calls."""

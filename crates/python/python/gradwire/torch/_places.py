@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import count
 from typing import Dict, List, NamedTuple, Optional, Set, Tuple
 
-# A residual whose place has not come up for this number of steps is dropped.
-_LONGEST_ABSENCE = 100
+# A residual whose place has not come up for this number of steps is dropped, unless it has a name.
+LONGEST_ABSENCE = 100
 
 
 class Kind(NamedTuple):
@@ -25,12 +25,18 @@ class Kind(NamedTuple):
         return f"{name} {self.element_type}[{self.elements}]"
 
 
+def is_named(place: str) -> bool:
+    """Whether a place is one of a tensor with a name."""
+    return place.endswith("]")
+
+
 class Changes(NamedTuple):
     """The places whose residuals may belong to other tensors from now on, and those that have not
-    come up for many steps."""
+    come up for many steps, without and with names."""
 
     uncertain: List[str]
     absent: List[str]
+    unused: List[str]
 
 
 class Places:
@@ -52,6 +58,8 @@ class Places:
         self._last: Dict[Kind, int] = {}
         self._numbers: Dict[Tuple[Kind, int], int] = {}
         self._owned: Set[Tuple[Kind, int]] = set()
+        # Of places with names, unless they were in ``Changes.unused``: the last step with a call.
+        self._named: Dict[str, int] = {}
         self._steps = 0
 
     def next(self, kind: Kind, owner: Optional[int] = None) -> int:
@@ -75,6 +83,10 @@ class Places:
             self._owned.add((kind, number))
             self._unowned.discard((kind, number))
 
+    def note(self, place: str) -> None:
+        """Notes a call in a place with a name, or a loaded state of it."""
+        self._named[place] = self._steps
+
     def end(self) -> Changes:
         """Ends a step. If it had another number of calls of one kind than the last one, and not all
         owners are known, nobody knows which of them were left out or are new."""
@@ -86,11 +98,14 @@ class Places:
             self._known[kind], self._last[kind] = len(used), self._steps
         self._used.clear()
         self._unowned.clear()
-        gone = [kind for kind, step in self._last.items() if self._steps - step > _LONGEST_ABSENCE]
+        gone = [kind for kind, step in self._last.items() if self._steps - step > LONGEST_ABSENCE]
         absent = [place for kind in gone for place in self._places(kind)]
         for kind in gone:
             del self._known[kind], self._last[kind]
-        return Changes(uncertain, absent)
+        unused = [place for place, step in self._named.items() if self._steps - step > LONGEST_ABSENCE]
+        for place in unused:
+            del self._named[place]
+        return Changes(uncertain, absent, unused)
 
     def _places(self, kind: Kind) -> List[str]:
         numbers = {number for other, number in self._owned if other == kind}

@@ -116,12 +116,22 @@ def _parts(state: State, size: int) -> List[Any]:
 
 def share(states: Sequence[State], rank: int, size: int) -> State:
     """The part of loaded states that a rank in a group of ``size`` ranks saves again before it has
-    used them; empty if it has none."""
+    used them; empty if it has none.
+
+    The parts of all ranks are together what was loaded, so they are still states of the ranks that
+    saved them first: another number of ranks needs all of them.
+    """
     with reading():
-        entries = [entry for state in states for entry in state["exchange"].items()]
-        # A rank has loaded the states of all ranks of a group, or only its own.
-        own = entries[rank::size] if len(entries) == states[0]["world_size"] else entries
-        return {**states[0], "exchange": dict(own)} if own else {}
+        entries = {name: entry for state in states for name, entry in state["exchange"].items()}
+        # A rank has loaded the states of all ranks of a group, in any order, or only its own.
+        whole = len(entries) == states[0]["world_size"]
+        own = sorted(entries, key=_number_of)[rank::size] if whole else list(entries)
+        return {**states[0], "exchange": {name: entries[name] for name in own}} if own else {}
+
+
+def _number_of(name: str) -> int:
+    """The number of a rank from its name in states."""
+    return int(name[len("rank") :])
 
 
 def unpack(packed: Any) -> bytes:

@@ -3,6 +3,7 @@ the host."""
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from threading import RLock
 from typing import Any, Callable, ContextManager, Dict, List, NamedTuple, Optional, Tuple, Union
@@ -29,6 +30,11 @@ class Output(NamedTuple):
 def is_one(scale: Scale) -> bool:
     """Whether nothing has to be multiplied."""
     return isinstance(scale, float) and scale == 1.0
+
+
+def divides(scale: float) -> bool:
+    """Whether gradients can be computed from values that are multiplied by ``scale``."""
+    return math.isfinite(scale) and scale != 0.0
 
 
 def use(device: torch.device) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 import torch
 from torch.futures import Future
 
-from .._staging import Pinned, Scale, is_one, unscaled, use, write
+from .._staging import Pinned, Scale, divides, is_one, unscaled, use, write
 from ._batch import Batch, Slot
 from ._forms import Encoded, Forms
 from ._kernel import Dense, Kernel
@@ -140,9 +140,10 @@ class Bucket:
                 part.start(tensor if part.keeps_scale else values, {kind: resources.kept.array(kind) for kind in part.memory.kept}, step)
             self._compressed = resources.compress.record_event()
 
-    def forms(self) -> Tuple[int, Ranges, Optional[Tuple[int, int, float]]]:
-        """Waits for the forms. Returns their address in main memory, the byte range of each, and an
-        element that is not finite, if there is one."""
+    def forms(self) -> Tuple[int, Ranges, Optional[Tuple[int, int, float]], Optional[float]]:
+        """Waits for the forms. Returns their address in main memory, the byte range of each, an
+        element that is not finite, if there is one, and the scale if gradients cannot be divided by
+        it, unless the step is then skipped."""
         resources = self._resources
         use(resources.device)
         resources.up.wait_event(self._compressed)
@@ -152,12 +153,16 @@ class Bucket:
             ready = [part.finish() for part in self._parts if part.finish is not None]
             host, ranges = self._copied(ready)
             maxima = torch.cat([part.maxima for part in self._parts]).to("cpu", non_blocking=True)
+            given = self._scale.to("cpu", non_blocking=True) if isinstance(self._scale, torch.Tensor) else self._scale
         resources.up.waiter()()
-        bad = None
+        scale, bad = float(given), None
+        if not divides(scale):
+            # Values that keep the factor may be finite.
+            return host.data_ptr(), ranges, (0, 0, scale), None if resources.skip else scale
         if int(maxima.max()) > FINITE.value:
             with resources.up.entered():
                 bad = self._not_finite()
-        return host.data_ptr(), ranges, bad
+        return host.data_ptr(), ranges, bad, None
 
     def _copied(self, ready: List[Encoded]) -> Tuple[torch.Tensor, Ranges]:
         """Starts to copy the forms of all parts to main memory; returns the copy, and the byte

@@ -25,6 +25,8 @@ class _Step:
     before: Traffic
     elements: int = 0
     message_bytes: int = 0
+    # Whether its gradients have the factor of a scaler.
+    scaled: bool = False
     # The tensors in the messages of each exchange.
     names: List[Names] = field(default_factory=list)
     # The first exchange of each bucket. Without training, gathers of the same buckets are repeated
@@ -67,8 +69,9 @@ class Outcomes:
         self._last = _Step(step, self._traffic())
         self._steps += 1
 
-    def add(self, names: Sequence[Names], elements: int, message_bytes: int) -> int:
-        """Adds a bucket; ``names`` has its exchanges. Returns the number of the first one."""
+    def add(self, names: Sequence[Names], elements: int, message_bytes: int, scaled: bool = False) -> int:
+        """Adds a bucket; ``names`` has its exchanges, and ``scaled`` tells whether its values have
+        the factor of a scaler. Returns the number of the first exchange."""
         step = self._last
         assert step is not None, "no step has begun"
         first = step.firsts.setdefault(tuple(names), len(step.names))
@@ -76,6 +79,7 @@ class Outcomes:
             step.names += names
         step.elements += elements
         step.message_bytes += message_bytes
+        step.scaled |= scaled
         return first
 
     def end(self, reading: Reading) -> None:
@@ -120,6 +124,7 @@ class Outcomes:
         name = step.names[found.exchange](found.sender)[found.place]
         # Parameters have no residual.
         what, also = ("parameter", "") if self._what == "parameter" else (f"{self._what} of", ", or its sum with the residual does")
+        also += ", or the scale of the loss is 0 or not finite" if step.scaled else ""
         on = f"{self._peers.kind} {found.sender}"
         return _core.NonFiniteError(f"the {what} '{name}' on {on} contains NaN or infinity at step {step.step}{also}{self._remedy}")
 

@@ -51,7 +51,7 @@ class Resources:
         self.compress, self.up, self.down = Stream(device), Stream(device), Stream(device)
         self.inboxes = Inboxes(device)
         self.kept = Kept(reducer, tensors, device)
-        self._seed, self._skip = seed, skip
+        self._seed, self.skip = seed, skip
 
     def config(self, spec: str) -> Config:
         """A compressor in this run."""
@@ -59,7 +59,7 @@ class Resources:
 
     def begin(self, step: int) -> None:
         """Prepares the kept arrays for the first bucket of a step."""
-        if self._skip:
+        if self.skip:
             self.kept.remember(step)
 
     def roll_back(self) -> None:

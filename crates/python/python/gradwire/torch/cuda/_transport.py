@@ -23,7 +23,7 @@ import torch
 from torch.futures import Future
 
 from ... import _core
-from .._staging import Scale, Stream, divided, future_of, mark_overflow, unscaled, write
+from .._staging import Scale, Stream, divided, future_of, is_one, mark_overflow, unscaled, write
 from ._collectives import CollectiveError, Peers
 from ._nonfinite import NonFinite
 from ._outcomes import Outcomes
@@ -142,7 +142,7 @@ class DeviceTransport:
             future.set_result(tensor)
             return future
         try:
-            turn = self._next(tensor_group, step, names, tensor)
+            turn = self._next(tensor_group, step, names, tensor, scale)
             values = unscaled(tensor, scale, self._packing, self._sending)
             # The future records the sending stream.
             self._run(turn, Work(values, tensor, scale), done=future.set_result)
@@ -155,7 +155,7 @@ class DeviceTransport:
         """Like ``average``, or gathers a bucket. The current stream waits for it, and must have
         waited before the caller frees ``tensor`` or ``scale``."""
         try:
-            turn = self._next(tensor_group, step, names, tensor)
+            turn = self._next(tensor_group, step, names, tensor, scale)
             self._packing.follow_current()
             with self._packing.entered():
                 values = divided(tensor, scale)
@@ -165,12 +165,12 @@ class DeviceTransport:
             self._fail(error)
             raise
 
-    def _next(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor) -> _Turn:
+    def _next(self, tensor_group: int, step: int, names: Sequence[str], tensor: torch.Tensor, scale: Scale = 1.0) -> _Turn:
         """The turn of the next bucket. A smaller number, of a gather that is repeated, belongs to
         the step in progress, and has its own random draws."""
         self.begin(step)
         bucket = self._bucket(tensor_group, step, names)
-        return _Turn(bucket, step, self._outcomes.add(bucket.names, tensor.numel(), bucket.message_bytes))
+        return _Turn(bucket, step, self._outcomes.add(bucket.names, tensor.numel(), bucket.message_bytes, not is_one(scale)))
 
     def _run(self, turn: _Turn, work: Work, done: Callable[[torch.Tensor], None] = lambda tensor: None) -> None:
         """Packs values, exchanges the messages, writes the results, and calls ``done`` in the
@@ -181,7 +181,7 @@ class DeviceTransport:
             # The block is freed here, and its memory belongs to the packing stream.
             self._packing.wait_event(self._blocks.popleft()[1])
         with self._packing.entered():
-            bucket.scaled.keep(values, tensor)
+            bucket.scaled.keep(values, tensor, scale)
             messages = bucket.pack(values, step)
             packed = self._packing.record_event()
         self._sending.wait_event(packed)
