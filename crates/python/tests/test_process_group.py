@@ -264,14 +264,68 @@ def check_resumed(results):
     assert (own == whole).all() and (everyone == whole).all() and not (without == whole).all()
 
 
+def no_sums(group, rank):
+    """What every other collective of gloo gives."""
+    own, ours, theirs, found = torch.arange(6.0) + 10 * rank, {"group": group}, 1 - rank, []
+    listed = lambda length, count=2: [torch.zeros(length) for _ in range(count)]
+    parts, joined, gathered, scattered, swapped, halves = listed(6), torch.zeros(12), listed(6), torch.zeros(6), torch.zeros(6), listed(3)
+    dist.all_gather(parts, own, **ours)
+    dist.all_gather_into_tensor(joined, own, **ours)
+    dist.gather(own, gathered if rank == 0 else None, 0, **ours)
+    dist.scatter(scattered, [own, own + 1] if rank == 1 else None, 1, **ours)
+    dist.all_to_all_single(swapped, own, **ours)
+    dist.all_to_all(halves, list(own.chunk(2)), **ours)
+    sent = own.clone()
+    dist.broadcast(sent, 1, **ours)
+    found += [*parts, joined, *gathered, scattered, swapped, *halves, sent]
+    objects, scattered_objects, gathered_objects = [rank, "one"], [None], [None, None] if rank == 0 else None
+    dist.broadcast_object_list(objects, 1, **ours)
+    dist.scatter_object_list(scattered_objects, [{}, "two"] if rank == 0 else None, 0, **ours)
+    dist.gather_object({"rank": rank}, gathered_objects, 0, **ours)
+    received, from_any = torch.zeros(6), torch.zeros(6)
+    swap = [dist.P2POp(dist.isend, own, theirs, group), dist.P2POp(dist.irecv, received, theirs, group)]
+    for work in dist.batch_isend_irecv(swap):
+        work.wait()
+    work = dist.isend(own, theirs, **ours)
+    source = dist.recv(from_any, None, **ours)
+    work.wait()
+    several = listed(12)
+    with dist._coalescing_manager(group, async_ops=True) as works:
+        for one in several:
+            dist.all_gather_into_tensor(one, own, **ours)
+    works.wait()
+    bits, least = torch.arange(10) + rank, own.clone()
+    dist.all_reduce(bits, dist.ReduceOp.BAND, **ours)
+    dist.reduce(least, 0, dist.ReduceOp.MIN, **ours)
+    found += [received, from_any, *several, bits, least if rank == 0 else torch.zeros(6)]
+    dist.barrier(**ours)
+    dist.monitored_barrier(**ours)
+    return [one.tolist() for one in found], objects, scattered_objects, gathered_objects, source
+
+
+def passed_on(rank, size):
+    group = gradwire.torch.wrap(dist.new_group(), raw_below=1)
+    with gradwire.torch.gradients():
+        found = no_sums(dist.new_group(), rank), no_sums(group, rank)
+    # It is one of gloo.
+    part = dist.split_group(group, [[0, 1]])
+    return found, group.describe().sites, isinstance(part, CompressedGroup), part.size()
+
+
+def check_passed_on(results):
+    for (plain, own), sites, compresses, ranks_of_part in results:
+        assert own == plain and not compresses and ranks_of_part == 2
+        assert len(sites) > 15 and not any(site.compressed for site in sites)
+
+
 def in_turn(rank, size):
     """The results of all cases, on the same ranks."""
-    return [case(rank, size) for case in (sums, sharded, resumed, by_hand)]
+    return [case(rank, size) for case in (sums, passed_on, sharded, resumed, by_hand)]
 
 
 def test_groups_compress_by_place_and_train_as_hooks_and_resume():
     results = list(map(list, zip(*ranks(2, in_turn))))
-    for check, found in zip((check_sums, check_sharded, check_resumed, check_by_hand), results):
+    for check, found in zip((check_sums, check_passed_on, check_sharded, check_resumed, check_by_hand), results):
         check(found)
 
 
