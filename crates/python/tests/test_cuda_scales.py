@@ -30,7 +30,8 @@ def result(step):
 
 
 def replicas(rank, size, how, exchange, scale, on_nonfinite):
-    """Three steps with gradients that travel in 16 bits; the second has a wrong factor on rank 1."""
+    """Three steps with gradients that travel in 16 bits; the second has a wrong factor on rank
+    1."""
     scaler = Scaler(2.0)
     run = Run(rank, [], [300, 7], torch.float16, exchange=exchange, scaler=scaler, on_nonfinite=on_nonfinite, **HOW[how])
     run.step(0)
@@ -56,7 +57,7 @@ def test_errors_name_the_factor_wherever_messages_travel():
 
 
 def compressed(rank, size, where, scale, on_nonfinite):
-    """A step whose factor is wrong on rank 1, with kernels or the host, and messages of the host."""
+    """A step whose factor is wrong on rank 1, compressed by kernels or by the host."""
     scaler = Scaler(2.0)
     options = {"scaler": scaler, "on_nonfinite": on_nonfinite, "exchange": "all-gather", "transport": "host"}
     model, handle = build("none", dtype=torch.float16, device=where, **options)

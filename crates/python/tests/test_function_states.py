@@ -115,43 +115,26 @@ def test_states_that_fit_no_call_are_noticed():
     ranks(2, misused, state)
 
 
-def unused(rank, size, state):
-    """The warnings about names without calls: of this run, and of a loaded state; and whether a name
-    that comes again has its residual."""
-    reduce = lambda name, step: gradwire.torch.all_reduce(values(rank, step), TOPK, name=name)
-    gradwire.torch.load_state_dict(state)
+def unused(rank, size, state, before, steps):
+    """The warnings of steps after which a name has no call, and whether its residual is kept. The
+    first calls are before these steps, or in the run that has saved a state."""
+    if state is not None:
+        gradwire.torch.load_state_dict(state[rank])
+    for step in range(before):
+        gradwire.torch.all_reduce(values(rank, step), TOPK, name="embedding")
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        for step in range(3):
-            reduce("embedding", step)
-        for _ in range(101):
-            reduce("other", 0)
-        soon = len(seen)
-        for _ in range(104):
-            reduce("other", 0)
-        told = [str(one.message) for one in seen[soon:]]
-    return soon, told, bool(residual().any())
+        for _ in range(steps):
+            gradwire.torch.all_reduce(values(rank, 0), TOPK, name="other")
+    return [str(one.message) for one in seen], bool(residual().any())
 
 
 def test_names_without_calls_are_noticed_and_their_residuals_kept():
+    assert ranks(2, unused, None, 3, 101) == [([], True)] * 2
     (first, *_), (second, *_) = ranks(2, saved)
-    [(group, compressors)] = first[FUNCTIONS].items()
-    for found in ranks(2, unused, {FUNCTIONS: {group: {}}}):
-        soon, (told,), kept = found
-        assert soon == 0 and kept
-        assert f"'{PLACE}' has had no call for 100 steps; its residual is kept" in told
-    for found in ranks(2, unused_after_loading, [first, second]):
-        (told,) = found
-        assert f"'{PLACE}' has had no call for 100 steps" in told
-
-
-def unused_after_loading(rank, size, states):
-    gradwire.torch.load_state_dict(states[rank])
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        for _ in range(104):
-            gradwire.torch.all_reduce(values(rank, 0), TOPK, name="renamed")
-    return [str(one.message) for one in seen]
+    for found in (*ranks(2, unused, None, 3, 210), *ranks(2, unused, [first, second], 0, 210)):
+        (told,), kept = found
+        assert kept and f"'{PLACE}' has had no call for 100 steps; its residual is kept" in told
 
 
 def spelled(rank, size):
