@@ -99,6 +99,25 @@ def test_tokens_go_to_their_experts_and_gradients_come_back():
         assert torch.allclose(equal, torch.cat([zero[0].chunk(2)[rank], one[0].chunk(2)[rank]]), atol=0.05)
 
 
+def outside(rank, size):
+    """What the functions return over a group of rank 0, and the tensors that they write."""
+    group, sums, part, both, rows = dist.new_group([0]), torch.ones(4), torch.zeros(4), torch.zeros(4), torch.zeros(4, 1)
+    found = [
+        gradwire.torch.all_reduce(sums, group=group),
+        gradwire.torch.reduce_scatter_tensor(part, torch.ones(4), "none", group=group),
+        gradwire.torch.all_gather_into_tensor(both, torch.ones(4), group=group),
+    ]
+    assert gradwire.torch.all_to_all_single(rows, torch.ones(4, 1), group=group) is rows
+    if rank == 1:
+        found.append(gradwire.torch.all_to_all_single(rows, torch.ones(4, 1), group=group, async_op=True))
+    assert found == [None] * len(found)
+    return [one.sum().item() for one in (part, both, rows)]
+
+
+def test_functions_do_nothing_on_ranks_outside_of_the_group():
+    assert ranks(2, outside) == [[4.0] * 3, [0.0] * 3]
+
+
 def loop(rank, size, compressor):
     results = {}
     for what in ("hook", "loop"):

@@ -48,22 +48,22 @@ def check_changing(with_feedback, without):
 
 
 def vanished(rank, size):
-    """A residual whose place does not come up any more."""
+    """A residual whose place does not come up any more, and one of the first step alone."""
     group, kept = wrap(dist.new_group(), "topk:ratio=0.1", raw_below=100), []
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        for step in range(103):
+        for step in range(104):
             with gradients():
-                for elements in (200, 300)[: 1 + (step == 0)]:
+                for elements in (200, *(300,) * (step < 2), *(400,) * (step < 1)):
                     dist.all_reduce(torch.arange(1.0, elements + 1), group=group)
             group.step()
-            kept.append(residual(group, 300, 0) is not None)
+            kept.append([residual(group, elements, 0) is not None for elements in (200, 300, 400)])
     return kept, [str(one.message) for one in seen]
 
 
 def check_vanished(results):
     for kept, (warned,) in results:
-        assert kept == [True] * 102 + [False]
+        assert kept == [[True] * 3] * 102 + [[True, True, False], [True, False, False]]
         assert "'all-reduce float32[300] #0' has not come up for 100 steps; its residual is dropped" in warned
 
 

@@ -171,7 +171,9 @@ class GroupExchange(Handle):
     def _end_places(self, changes: Changes) -> None:
         """Drops residuals that may be added to another tensor, or that nobody may fetch any more,
         and tells of them, and of those that are kept in vain."""
-        uncertain, absent = ([place for place in places if self._forget(place)] for places in (changes.uncertain, changes.absent))
+        dropped = ([place for place in places if self._forget(place)] for places in (changes.uncertain, changes.absent, changes.early))
+        # What the first step has left hardly counts.
+        uncertain, absent, _ = dropped
         if uncertain:
             self._warn(
                 "uncertain",

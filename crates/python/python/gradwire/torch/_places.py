@@ -32,10 +32,12 @@ def is_named(place: str) -> bool:
 
 class Changes(NamedTuple):
     """The places whose residuals may belong to other tensors from now on, and those that have not
-    come up for many steps, without and with names."""
+    come up for many steps, without and with names. ``early`` are those that only the first step
+    had, such as the first buckets of DistributedDataParallel, which makes others then."""
 
     uncertain: List[str]
     absent: List[str]
+    early: List[str]
     unused: List[str]
 
 
@@ -56,6 +58,8 @@ class Places:
         # Of the last step that had calls of this kind: how many; and which step it was.
         self._known: Dict[Kind, int] = {}
         self._last: Dict[Kind, int] = {}
+        # The kinds that only the first step had.
+        self._early: Set[Kind] = set()
         self._numbers: Dict[Tuple[Kind, int], int] = {}
         self._owned: Set[Tuple[Kind, int]] = set()
         # Of places with names, unless they were in ``Changes.unused``: the last step with a call.
@@ -94,18 +98,21 @@ class Places:
         unowned = {kind for kind, _ in self._unowned}
         uncertain = [place for kind in self._used if kind in unowned and differs(kind) for place in self._places(kind)]
         self._steps += 1
+        self._early = self._early - self._used.keys() if self._last else set(self._used)
         for kind, used in self._used.items():
             self._known[kind], self._last[kind] = len(used), self._steps
         self._used.clear()
         self._unowned.clear()
         gone = [kind for kind, step in self._last.items() if self._steps - step > LONGEST_ABSENCE]
-        absent = [place for kind in gone for place in self._places(kind)]
+        early, absent = [], []
+        for kind in gone:
+            (early if kind in self._early else absent).extend(self._places(kind))
         for kind in gone:
             del self._known[kind], self._last[kind]
         unused = [place for place, step in self._named.items() if self._steps - step > LONGEST_ABSENCE]
         for place in unused:
             del self._named[place]
-        return Changes(uncertain, absent, unused)
+        return Changes(uncertain, absent, early, unused)
 
     def _places(self, kind: Kind) -> List[str]:
         numbers = {number for other, number in self._owned if other == kind}

@@ -50,6 +50,8 @@ def all_to_all_single(
         ConfigError: an argument is wrong.
         NonFiniteError: a row has NaN or infinity, on any rank.
     """
+    if group is dist.GroupMember.NON_GROUP_MEMBER:
+        return None if async_op else output
     own = dist.group.WORLD if group is None else group
     tokens = _tokens_of(own, compressor)
     splits = _splits(output, output_split_sizes, own.size(), "output"), _splits(input, input_split_sizes, own.size(), "input")
