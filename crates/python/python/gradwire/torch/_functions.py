@@ -161,7 +161,8 @@ def state_dict(all_ranks: bool) -> Dict[str, Dict[str, Dict[str, State]]]:
     """The states of the functions, by process group and compressor."""
     found: Dict[str, Dict[str, Dict[str, State]]] = {}
     for name, group in _groups().items():
-        for compressor, calls in _calls.get(group, {}).items():
+        # Another thread may call meanwhile, with a compressor of its own.
+        for compressor, calls in list(_calls.get(group, {}).items()):
             state = calls.state_dict(all_ranks)
             if state:
                 found.setdefault(name, {})[compressor] = state
