@@ -25,6 +25,8 @@ def deepspeed_on(rank, size):
 
     # An operation of inference, which is compiled at run time.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    # DeepSpeed asks whether the processor has instructions for float16; PyTorch computes without.
+    deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
     os.environ.update(LOCAL_RANK=str(rank), RANK=str(rank), WORLD_SIZE=str(size))
     return deepspeed
 
