@@ -35,6 +35,8 @@ mod gap_code;
 mod group_writer;
 pub mod huffman;
 mod instruction_set;
+#[cfg(feature = "std")]
+pub mod io_error;
 pub mod kernels;
 pub mod planes;
 mod quarters;

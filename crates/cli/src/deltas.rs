@@ -11,6 +11,7 @@ use gradwire_delta::{Error, Sink, Summary, Workers};
 
 use crate::failure::Failure;
 use crate::numbers::whole_in;
+use crate::output;
 use crate::overwriting::Force;
 use crate::streams::{self, is_standard, refuse_terminal};
 
@@ -70,21 +71,16 @@ impl Output {
         &mut self,
         write: impl FnOnce(&mut Sink<'_>) -> Result<Summary, Error>,
     ) -> Result<Summary, Failure> {
-        let summary = match self {
-            Output::File(file) => write(&mut |bytes| file.write_all(bytes)),
-            Output::Standard => {
-                let mut out = io::stdout().lock();
-                let summary = write(&mut |bytes| out.write_all(bytes));
-                summary.and_then(|summary| {
-                    out.flush()?;
-                    Ok(summary)
-                })
-            }
+        let mut out = match self {
+            Output::File(file) => return Ok(write(&mut |bytes| file.write_all(bytes))?),
+            Output::Standard => io::stdout().lock(),
         };
-        summary.map_err(|error| match error {
-            Error::Io(error) if error.kind() == io::ErrorKind::BrokenPipe => Failure::Closed,
+        let summary = write(&mut |bytes| out.write_all(bytes)).map_err(|error| match error {
+            Error::Io(error) => output::failed(error),
             error => error.into(),
-        })
+        })?;
+        out.flush().map_err(output::failed)?;
+        Ok(summary)
     }
 
     pub(crate) fn finish(self) -> Result<(), Failure> {

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, Write, stderr, stdout};
 
-use gradwire::{is_obeyed, printable_lines};
+use gradwire::{files, is_obeyed, printable_lines};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -10,10 +10,15 @@ use crate::failure::Failure;
 /// Prints one or several lines, made [printable](gradwire::printable): names from files may have
 /// control characters.
 pub(crate) fn line(text: impl AsRef<str>) -> Result<(), Failure> {
-    print(&printable_lines(text.as_ref()).to_string()).map_err(|error| match error.kind() {
+    print(&printable_lines(text.as_ref()).to_string()).map_err(failed)
+}
+
+/// Why standard output cannot be written.
+pub(crate) fn failed(error: io::Error) -> Failure {
+    match error.kind() {
         ErrorKind::BrokenPipe => Failure::Closed,
-        _ => Failure::Run(format!("standard output: {error}")),
-    })
+        _ => Failure::Run(format!("standard output: {error}{}", files::remedy(&error))),
+    }
 }
 
 fn print(line: &str) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! Files by their path, and standard input and output, for which the path is `-`.
 
-use std::io::{self, ErrorKind, IsTerminal, Read, Write, stdin, stdout};
+use std::io::{IsTerminal, Read, Write, stdin, stdout};
 use std::path::Path;
 
 use gradwire::{files, memory};
@@ -34,7 +34,10 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let most = memory::available().unwrap_or(u64::MAX);
     let mut bytes = Vec::new();
     let read = stdin().lock().take(most).read_to_end(&mut bytes);
-    read.map_err(|error| Failure::Run(format!("cannot read standard input: {error}")))?;
+    read.map_err(|error| {
+        let remedy = files::remedy(&error);
+        Failure::Run(format!("cannot read standard input: {error}{remedy}"))
+    })?;
     match bytes.len() as u64 == most {
         true => Err(Failure::Run("standard input has more bytes than memory is free".to_owned())),
         false => Ok(bytes),
@@ -48,11 +51,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     }
     refuse_terminal(path)?;
     let mut out = stdout().lock();
-    let written = out.write_all(bytes).and_then(|()| out.flush());
-    written.map_err(|error: io::Error| match error.kind() {
-        ErrorKind::BrokenPipe => Failure::Closed,
-        _ => Failure::Run(format!("standard output: {error}")),
-    })
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(output::failed)
 }
 
 /// Refuses to write bytes that are no text to a terminal.

@@ -20,7 +20,7 @@ pub enum StateError {
     )]
     TooLarge,
     /// The state file cannot be read or written.
-    #[error("the state file {}: {source}{}", printable(path.display()), remedy(.source))]
+    #[error("the state file {}: {source}{}", printable(path.display()), files::remedy(.source))]
     File {
         /// The file.
         path: PathBuf,
@@ -71,14 +71,6 @@ pub enum StateError {
         /// The receiver's value.
         expected: String,
     },
-}
-
-/// The remedy for a system error, unless the error states it.
-fn remedy(error: &std::io::Error) -> &'static str {
-    match files::remedy(error) {
-        "" => "",
-        _ => "; check the path, its permissions and the free space",
-    }
 }
 
 /// Errors between a tensor and its message.

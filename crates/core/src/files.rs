@@ -5,6 +5,8 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use gradwire_bits::io_error::remedy;
+
 use crate::memory;
 
 /// The most links that are followed; more count as a circle.
@@ -43,7 +45,10 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     let mut file = open(path.as_ref())?;
     let size = file.metadata()?.len();
     let lacking = |left: u64| {
-        let reason = format!("it has {size} bytes, but only {left} bytes of memory are free");
+        let reason = format!(
+            "it has {size} bytes, but only {left} bytes of memory are free; use a smaller file, or \
+             a machine with more memory"
+        );
         io::Error::new(io::ErrorKind::OutOfMemory, reason)
     };
     if let Some(left) = memory::available().filter(|left| size > *left) {
@@ -85,15 +90,6 @@ fn open(path: &Path) -> io::Result<File> {
     let file = File::open(path)?;
     check_regular(file.metadata()?.file_type())?;
     Ok(file)
-}
-
-/// The remedy for an error of reading a file, after a semicolon; empty if the error states it.
-pub fn remedy(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => "",
-        io::ErrorKind::OutOfMemory => "; use a smaller file, or a machine with more memory",
-        _ => "; check the path and its permissions",
-    }
 }
 
 /// Refuses anything but a regular file.
@@ -278,6 +274,7 @@ mod tests {
         let refused = read(at("large")).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::OutOfMemory, "{refused}");
         assert!(refused.to_string().contains("4398046511104 bytes"), "{refused}");
+        assert!(refused.to_string().contains("; use a smaller file"), "{refused}");
     }
 
     #[test]

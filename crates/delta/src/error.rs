@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use gradwire_bits::DecodeError;
+use gradwire_bits::io_error::remedy;
 
 use crate::files::{FileError, shown};
 use crate::{RunId, State, StateHash};
@@ -15,7 +16,7 @@ use crate::{RunId, State, StateHash};
 #[non_exhaustive]
 pub enum Error {
     /// Reading or writing failed.
-    #[error("{0}")]
+    #[error("{0}{}", remedy(.0))]
     Io(#[from] io::Error),
     /// A file cannot be read or written, or is not what it should be.
     #[error("{0}")]
@@ -310,8 +311,11 @@ pub enum Error {
         "the sender has an update that is neither committed nor rolled back; do one of these first"
     )]
     Pending,
-    /// The sender has nothing to commit.
-    #[error("the sender has no complete update to commit; make one with diff first")]
+    /// The sender has no update to write or to commit.
+    #[error(
+        "the sender has no complete update: none was begun, or it was rolled back; make one with \
+         diff first"
+    )]
     NothingPending,
     /// The weights in memory are not those that were hashed.
     #[error(

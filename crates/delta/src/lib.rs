@@ -35,7 +35,16 @@
 //! # Ok::<(), gradwire_delta::Error>(())
 //! ```
 //!
-//! The bytes are specified in `docs/format.md`.
+//! | for | see |
+//! |---|---|
+//! | several updates as one; the shards of several ranks as one update | [`fold`](fn@fold); [`join`](fn@join) |
+//! | a shared folder between a trainer and receivers | [`folder`] |
+//! | checkpoints that stay on disk, also patched in place | [`on_disk`], [`safetensors`] |
+//! | what a stream holds | [`FrameReader`], [`Survey`] |
+//! | progress, and stops | [`Progress`] |
+//! | the code of up to 2^20 elements alone | [`part`] |
+//!
+//! `docs/format.md` of the repository specifies the bytes.
 
 mod base_check;
 mod buffer;

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Error;
 
@@ -27,11 +27,18 @@ use crate::Error;
 #[derive(Debug, Clone, Default)]
 pub struct Progress(Arc<Counts>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counts {
     done: AtomicU64,
     total: AtomicU64,
-    is_stopped: AtomicBool,
+    /// Operations stop once so many bytes are done.
+    most: AtomicU64,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self { done: 0.into(), total: 0.into(), most: u64::MAX.into() }
+    }
 }
 
 thread_local! {
@@ -66,7 +73,12 @@ impl Progress {
     /// Stops the operations: they end soon, with [`Error::Stopped`]. The one that runs has changed
     /// nothing then; of several in a row the earlier ones have ended as always.
     pub fn stop(&self) {
-        self.0.is_stopped.store(true, Ordering::Relaxed);
+        self.stop_at(0);
+    }
+
+    /// As [`stop`](Self::stop), once `bytes` are done.
+    pub fn stop_at(&self, bytes: u64) {
+        self.0.most.fetch_min(bytes, Ordering::Relaxed);
     }
 }
 
@@ -91,10 +103,10 @@ pub(crate) fn expect(bytes: u64) {
 pub(crate) fn advance(bytes: u64) -> Result<(), Error> {
     CURRENT.with_borrow(|current| {
         let Some(Progress(counts)) = current else { return Ok(()) };
-        counts.done.fetch_add(bytes, Ordering::Relaxed);
-        match counts.is_stopped.load(Ordering::Relaxed) {
-            true => Err(Error::Stopped),
-            false => Ok(()),
+        let done = counts.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        match done < counts.most.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err(Error::Stopped),
         }
     })
 }

@@ -3,7 +3,10 @@
 mod common;
 
 use common::*;
-use gradwire_delta::{Absent, DiffOptions, Error, Mirror, Progress, Receiver, Update, fold};
+use gradwire_delta::folder::{Folder, Keep};
+use gradwire_delta::{
+    Absent, Buffer, DiffOptions, ElementType, Error, Mirror, Progress, Receiver, Update, fold,
+};
 
 fn bytes(model: &Model) -> u64 {
     model.iter().map(|(_, bytes)| bytes.len() as u64).sum()
@@ -100,4 +103,157 @@ fn operations_that_are_stopped_change_nothing() {
     assert_eq!(watched(|| receiver.stage([&stream[..]])).1, [stream.len() as u64; 2]);
     let options = DiffOptions::default();
     stopped(|| fold(&mirror(&old), [&stream[..]], &options, None, 1, &mut |_| Ok(())));
+}
+
+/// Runs an operation of `end` again and again, stopped at the first of its reports, at the second,
+/// and so on, and checks `end` each time, until it ends by itself. Returns the number of stops.
+fn stopped_everywhere<T, R>(
+    end: &mut T,
+    mut operation: impl FnMut(&mut T) -> Result<R, Error>,
+    mut check: impl FnMut(&mut T),
+) -> usize {
+    let mut after = 1;
+    for stops in 0.. {
+        let progress = Progress::default();
+        progress.stop_at(after);
+        match progress.watch(|| operation(end)) {
+            Err(Error::Stopped) => assert!(progress.done() >= after),
+            ended => {
+                ended.unwrap();
+                assert!(progress.done() < after);
+                return stops;
+            }
+        }
+        check(end);
+        after = progress.done() + 1;
+    }
+    unreachable!("an operation ends")
+}
+
+/// Two versions of a model that are so large that each operation reports several times.
+fn large() -> [Model; 2] {
+    let versions = [1, 2].map(|seed| {
+        let mut random = Random(seed);
+        let mut noise = || (0..3 << 18).flat_map(|_| random.next().to_le_bytes()).collect();
+        let shape = [3 << 19];
+        vec![
+            (tensor("a", ElementType::F32, &shape), noise()),
+            (tensor("b", ElementType::F32, &shape), noise()),
+            // Small tensors are read one by one.
+            (tensor("c", ElementType::F32, &[2]), vec![seed as u8; 8]),
+            (tensor("d", ElementType::F32, &[2]), vec![seed as u8; 8]),
+        ]
+    });
+    assert_eq!(bytes(&versions[0]), (12 << 20) + 16);
+    versions
+}
+
+#[test]
+fn a_sender_that_is_stopped_anywhere_is_as_before() {
+    let [old, new] = large();
+    let mut sender = sender(&old, DiffOptions::default(), 1);
+    let is_old = |sender: &gradwire_delta::Sender| {
+        sender.state().version == 0 && content(sender.tensors()) == old
+    };
+    let stops = stopped_everywhere(
+        &mut sender,
+        |sender| sender.diff(&mirror(&new), &mut |_| Ok(())).map(|_| sender.rollback()),
+        // It is rolled back, so another update begins.
+        |sender| {
+            assert!(is_old(sender));
+            sender.begin().unwrap();
+            sender.rollback();
+        },
+    );
+    assert!(stops > 2, "{stops}");
+    let stream = diff(&mut sender, &new);
+    // An update that is stopped while it is proven stays complete.
+    let stops = stopped_everywhere(&mut sender, |sender| sender.commit(), |sender| {
+        assert!(is_old(sender));
+    });
+    assert!(stops > 2, "{stops}");
+    assert_eq!((sender.state().version, content(sender.tensors())), (1, new.clone()));
+    let mut receiver = receiver(&old);
+    apply(&mut receiver, &stream).unwrap();
+    assert!(has(&receiver, &new));
+}
+
+#[test]
+fn a_snapshot_can_be_stopped_in_the_middle() {
+    let zeros = || Buffer::zeros(40 << 20);
+    let names = ["a", "b", "c"].map(|name| tensor(name, ElementType::U8, &[40 << 20]));
+    let base = Mirror::new(names.map(|tensor| (tensor, zeros()))).unwrap();
+    let options = DiffOptions::default();
+    let stops = stopped_everywhere(
+        &mut gradwire_delta::Sender::new(base.clone(), RUN, options, 1).unwrap(),
+        |sender| sender.snapshot(&mut |_| Ok(())),
+        |sender| assert_eq!(sender.state().version, 0),
+    );
+    assert!(stops > 1, "{stops}");
+    let copied = stopped_everywhere(&mut (), |()| Mirror::copy_of(&base), |()| {});
+    let hashed = stopped_everywhere(&mut (), |()| Receiver::new(base.clone(), 1), |()| {});
+    let verified = stopped_everywhere(
+        &mut Receiver::new(base.clone(), 1).unwrap(),
+        |receiver| receiver.verify(),
+        |receiver| assert_eq!(receiver.state().version, 0),
+    );
+    assert!(copied > 2 && hashed > 1 && verified > 1, "{copied} {hashed} {verified}");
+}
+
+#[test]
+fn a_receiver_that_is_stopped_anywhere_holds_the_old_weights() {
+    let [old, new] = large();
+    let stream = delta(&old, &new);
+    let mut pair = (receiver(&old), Update::default());
+    let stops = stopped_everywhere(
+        &mut pair,
+        |(receiver, update)| receiver.stage_into([&stream[..]], update),
+        |(receiver, update)| {
+            assert!(has(receiver, &old));
+            assert!(matches!(receiver.commit(update), Err(Error::NotStaged)));
+        },
+    );
+    assert!(stops > 2, "{stops}");
+    let (mut receiver, mut update) = pair;
+    receiver.commit(&mut update).unwrap();
+    assert!(has(&receiver, &new));
+    let options = DiffOptions::default();
+    let folded = stopped_everywhere(
+        &mut (),
+        |()| fold(&mirror(&old), [&stream[..]], &options, None, 1, &mut |_| Ok(())),
+        |()| {},
+    );
+    assert!(folded > 4, "{folded}");
+}
+
+#[test]
+fn following_that_is_stopped_anywhere_ends_at_a_version() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = Folder::new(place.path());
+    let [first, second] = large();
+    let versions = [first.clone(), second.clone(), first, second];
+    let mut sender = sender(&versions[0], DiffOptions::default(), 1);
+    for new in &versions[1..] {
+        let stream = diff(&mut sender, new);
+        folder.publish(&stream[..], Keep::default(), |_| unreachable!()).unwrap();
+        sender.commit().unwrap();
+    }
+    let (mut receiver, mut reached) = (receiver(&versions[0]), Vec::new());
+    let stops = stopped_everywhere(
+        &mut receiver,
+        |receiver| receiver.follow(&folder),
+        |receiver| {
+            let version = receiver.state().version;
+            assert!(has(receiver, &versions[version as usize]));
+            reached.push(version);
+            // Later it goes on from there.
+            assert_eq!(receiver.follow(&folder).unwrap().version, 3);
+            assert!(has(receiver, &versions[3]));
+            *receiver = common::receiver(&versions[0]);
+        },
+    );
+    assert!(has(&receiver, &versions[3]));
+    assert!(stops > 6 && reached.is_sorted(), "{reached:?}");
+    reached.dedup();
+    assert_eq!(reached, [0, 1, 2]);
 }

@@ -155,13 +155,6 @@ def test_an_exception_stops_an_operation_without_a_half_update(tmp_path):
     assert receiver.follow(folder) == sender.version == 1 and same(mine, new)
 
 
-def test_a_progress_function_may_use_the_sender():
-    sender = delta.Sender(weights(elements=1 << 22))
-    versions = []
-    sender.snapshot(progress=lambda done, total: versions.append(sender.version))
-    assert versions and set(versions) == {0}
-
-
 def test_what_cannot_be_called_is_refused(tmp_path):
     old = weights(elements=10)
     sender, receiver = delta.Sender(old), delta.Receiver(copies(old))

@@ -15,7 +15,7 @@ pub enum TestbedError {
     #[error("cannot read '{path}': {1}{remedy}", path = printable(.0.display()), remedy = files::remedy(.1))]
     Read(PathBuf, #[source] io::Error),
     /// A file cannot be written.
-    #[error("cannot write '{path}': {1}; choose another path", path = printable(.0.display()))]
+    #[error("cannot write '{path}': {1}{remedy}", path = printable(.0.display()), remedy = files::remedy(.1))]
     Write(PathBuf, #[source] io::Error),
     /// A measurement was stopped before its end.
     #[error("{0}")]

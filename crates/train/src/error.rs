@@ -55,7 +55,7 @@ pub enum TrainError {
         saved: Option<PathBuf>,
     },
     /// A checkpoint cannot be written.
-    #[error("cannot save the checkpoint {}: {source}; choose another path with --save", .path.display())]
+    #[error("cannot save the checkpoint {}: {source}", .path.display())]
     Save {
         /// The path of the file.
         path: PathBuf,

@@ -1,7 +1,7 @@
 //! `gradwire train`: one run.
 
 use std::fmt::Display;
-use std::path::{self, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::{io, slice};
 
 use clap::Args;
@@ -82,17 +82,22 @@ fn choose<T: Clone + Display>(
     )))
 }
 
+/// The error of a file that cannot be written.
+fn refused(path: &Path) -> impl Fn(io::Error) -> Failure {
+    move |error| {
+        Failure::Input(format!("'{}': {error}{}", path.display(), files::remedy(&error)))
+    }
+}
+
 /// Refuses a file that is named twice or has the path of a checkpoint: one would overwrite the
 /// other.
 fn refuse_overwritten(checkpoints: &[&PathBuf], files: &[&PathBuf]) -> Result<(), Failure> {
     for path in checkpoints.iter().chain(files) {
-        let refused = |error| Failure::Input(format!("'{}': {error}", path.display()));
-        files::target(path).map_err(refused)?;
+        files::target(path).map_err(refused(path))?;
     }
     for (at, file) in files.iter().enumerate() {
-        let refused = |error: io::Error| Failure::Input(format!("'{}': {error}", file.display()));
         for checkpoint in checkpoints {
-            if is_place_of_checkpoint(file, checkpoint).map_err(refused)? {
+            if is_place_of_checkpoint(file, checkpoint).map_err(refused(file))? {
                 return Err(Failure::Input(format!(
                     "'{}' would be overwritten, because the checkpoint '{}' uses this name; name another file",
                     file.display(),
@@ -102,7 +107,7 @@ fn refuse_overwritten(checkpoints: &[&PathBuf], files: &[&PathBuf]) -> Result<()
         }
         let target = |path| files::target(path).and_then(path::absolute);
         for other in &files[..at] {
-            if target(file).map_err(refused)? == target(other).map_err(refused)? {
+            if target(file).map_err(refused(file))? == target(other).map_err(refused(other))? {
                 return Err(Failure::Input(format!(
                     "'{}' is named twice, so one file would overwrite the other; name two files",
                     file.display()

@@ -76,7 +76,7 @@ impl NewFile {
 
 impl Write for NewFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
+        self.file.write(bytes).map_err(|error| FileError::at(&self.path)(error).into())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -196,6 +196,27 @@ mod tests {
             }
             assert_eq!(names(), 1);
         }
+    }
+
+    #[test]
+    fn an_error_of_writing_names_the_file_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        fs::write(&path, "").unwrap();
+        let mut file = NewFile::create(&path).unwrap();
+        // As a disk that is full: nothing can be written.
+        file.file = File::open(&path).unwrap();
+        let error = file.write_all(b"one").unwrap_err();
+        let kind = error.kind();
+        let once = format!("'{}': ", path.display());
+        let said = |error: String| error.starts_with(&once) && error.matches(&once).count() == 1;
+        assert!(said(error.to_string()), "{error}");
+        let error = crate::Error::from(error);
+        assert!(said(error.to_string()), "{error}");
+        let crate::Error::Io(error) = error else { panic!("{error}") };
+        let error = FileError::at(Path::new("elsewhere"))(error);
+        assert!(said(error.to_string()), "{error}");
+        assert!(matches!(error, FileError::System { source, .. } if source.kind() == kind));
     }
 
     #[test]

@@ -63,13 +63,14 @@ fn missing(items: &[Item], latest: u64) -> Missing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::folder::contents::Identity;
 
     fn delta(base: u64, target: u64, bytes: u64) -> Item {
-        Item { kind: Kind::Delta, base, target, bytes }
+        Item { kind: Kind::Delta, base, target, bytes, identity: Identity::default() }
     }
 
     fn snapshot(target: u64) -> Item {
-        Item { kind: Kind::Snapshot, base: target, target, bytes: 100 }
+        Item { kind: Kind::Snapshot, base: target, ..delta(0, target, 100) }
     }
 
     /// The targets on the way, negative for snapshots.

@@ -1,6 +1,6 @@
 //! The streams of a folder, by the names of their files.
 
-use std::fs;
+use std::fs::{self, Metadata};
 use std::io::BufReader;
 use std::path::Path;
 
@@ -18,12 +18,38 @@ pub(super) struct Item {
     pub(super) target: u64,
     /// The length of its file.
     pub(super) bytes: u64,
+    pub(super) identity: Identity,
+}
+
+/// Tells a file from one that takes its place with the same name and length, and from itself after
+/// it was written again.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// The number of the file, and the time at which its content or its description last changed.
+    /// No program can set this time, as copies do with that of the last write.
+    #[cfg(unix)]
+    change: (u64, i64, i64),
+    #[cfg(not(unix))]
+    written: Option<std::time::SystemTime>,
+}
+
+impl Identity {
+    fn of(metadata: &Metadata) -> Self {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::MetadataExt;
+            Self { change: (metadata.ino(), metadata.ctime(), metadata.ctime_nsec()) }
+        }
+        #[cfg(not(unix))]
+        Self { written: metadata.modified().ok() }
+    }
 }
 
 impl Item {
-    /// The stream with this header.
+    /// The stream with this header, which is not in the folder yet.
     pub(super) fn of(header: &Header, bytes: u64) -> Self {
-        Self { kind: header.kind, base: header.base, target: header.target, bytes }
+        let identity = Identity::default();
+        Self { kind: header.kind, base: header.base, target: header.target, bytes, identity }
     }
 
     /// The name of its file: names are sorted as versions are.
@@ -35,16 +61,16 @@ impl Item {
     }
 
     /// The stream that a file of this name has; `None` for other files.
-    fn from_name(name: &str, bytes: u64) -> Option<Self> {
+    fn from_name(name: &str, bytes: u64, identity: Identity) -> Option<Self> {
         let stem = name.strip_suffix(".gwd")?;
-        let item = if let Some(version) = stem.strip_prefix("snapshot-") {
+        let (kind, base, target) = if let Some(version) = stem.strip_prefix("snapshot-") {
             let target = version.parse().ok()?;
-            Self { kind: Kind::Snapshot, base: target, target, bytes }
+            (Kind::Snapshot, target, target)
         } else {
             let (base, target) = stem.strip_prefix("delta-")?.split_once('-')?;
-            let (base, target) = (base.parse().ok()?, target.parse().ok()?);
-            Self { kind: Kind::Delta, base, target, bytes }
+            (Kind::Delta, base.parse().ok()?, target.parse().ok()?)
         };
+        let item = Self { kind, base, target, bytes, identity };
         (item.name() == name && (item.kind == Kind::Snapshot || item.base < item.target))
             .then_some(item)
     }
@@ -55,10 +81,11 @@ pub(super) fn list(folder: &Path) -> Result<Vec<Item>, FileError> {
     let mut items = Vec::new();
     for entry in fs::read_dir(folder).map_err(FileError::at(folder))? {
         let entry = entry.map_err(FileError::at(folder))?;
-        // One that was removed since is not there.
-        let Ok(metadata) = entry.metadata() else { continue };
+        // One that was removed since is not there. Of a link the file counts.
+        let Ok(metadata) = fs::metadata(entry.path()) else { continue };
         let name = entry.file_name();
-        items.extend(name.to_str().and_then(|name| Item::from_name(name, metadata.len())));
+        let item = |name| Item::from_name(name, metadata.len(), Identity::of(&metadata));
+        items.extend(name.to_str().and_then(item));
     }
     items.sort_by_key(|item| (item.target, item.base, item.kind == Kind::Snapshot));
     Ok(items)
@@ -94,9 +121,9 @@ mod tests {
             ("delta-0000000000-12345678901.gwd", Kind::Delta, 0, 12_345_678_901),
             ("snapshot-0000000050.gwd", Kind::Snapshot, 50, 50),
         ] {
-            let item = Item { kind, base, target, bytes: 3 };
+            let item = Item { kind, base, target, bytes: 3, identity: Identity::default() };
             assert_eq!(item.name(), name);
-            assert_eq!(Item::from_name(name, 3), Some(item));
+            assert_eq!(Item::from_name(name, 3, Identity::default()), Some(item));
         }
         for other in [
             "latest",
@@ -105,7 +132,7 @@ mod tests {
             "snapshot-0000000050.gwd.1.1.tmp",
             "snapshot-+000000050.gwd",
         ] {
-            assert_eq!(Item::from_name(other, 3), None, "{other}");
+            assert_eq!(Item::from_name(other, 3, Identity::default()), None, "{other}");
         }
     }
 }

@@ -55,8 +55,12 @@ mod tests {
 
     /// Links from version 0 to `latest`, and a snapshot after every `every` versions.
     fn items(latest: u64, every: u64) -> Vec<Item> {
-        let delta = |base| Item { kind: Kind::Delta, base, target: base + 1, bytes: 1 };
-        let snapshot = |target| Item { kind: Kind::Snapshot, base: target, target, bytes: 9 };
+        let item = |kind, base, target, bytes| {
+            let identity = contents::Identity::default();
+            Item { kind, base, target, bytes, identity }
+        };
+        let delta = |base| item(Kind::Delta, base, base + 1, 1);
+        let snapshot = |target| item(Kind::Snapshot, target, target, 9);
         let mut items: Vec<Item> = (0..latest).map(delta).collect();
         items.extend((1..=latest / every).map(|count| snapshot(count * every)));
         items.sort_by_key(|item| (item.target, item.base, item.kind == Kind::Snapshot));

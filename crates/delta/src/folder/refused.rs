@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::contents::Item;
 
-/// Streams that are left out of ways to the newest weights, with the reasons. A file of another
-/// length is another stream.
+/// Streams that are left out of ways to the newest weights, with the reasons. A file that was
+/// written again is another stream.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Refused(Arc<Mutex<Vec<(Item, String)>>>);
 

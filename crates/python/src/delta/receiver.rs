@@ -10,14 +10,15 @@ use super::describe::{Description, Expected, described, description, is_as};
 use super::folder::DeltaFolder;
 use super::held::{Base, Held, copy};
 use super::update::DeltaUpdate;
-use super::watched::{Listener, watched};
+use super::watched::{Listener, refuse_watched, watched, watched_of};
 use crate::buffer::Bytes;
 use crate::errors::{self, Failure};
 
 /// Holds weights, and brings them from version to version.
 ///
 /// Threads of Python may stage, read and commit at the same time. They wait for each other without
-/// the interpreter's lock.
+/// the interpreter's lock. A progress function would wait for the operation that has called it: it
+/// may only read.
 #[pyclass(module = "gradwire._core", frozen)]
 pub(crate) struct DeltaReceiver {
     receiver: RwLock<Receiver<Held>>,
@@ -120,7 +121,7 @@ impl DeltaReceiver {
         progress: Listener<'_>,
     ) -> PyResult<DeltaUpdate> {
         let streams: Vec<&[u8]> = streams.iter().map(|stream| &**stream).collect();
-        watched(py, &progress, |progress| {
+        watched_of(self, py, &progress, |progress| {
             for stream in &streams {
                 FrameReader::new(*stream)?;
                 // A truncated stream is refused before it is decoded.
@@ -143,7 +144,7 @@ impl DeltaReceiver {
         progress: Listener<'_>,
     ) -> PyResult<Option<DeltaUpdate>> {
         let (folder, mut update) = (&folder.0, Update::default());
-        watched(py, &progress, |_| {
+        watched_of(self, py, &progress, |_| {
             let receiver = self.read();
             let staged = receiver.stage_next(folder, &mut update)?;
             Ok(staged.then(|| DeltaUpdate::new(update, self.list())))
@@ -152,6 +153,7 @@ impl DeltaReceiver {
 
     /// Writes a staged update.
     fn commit(&self, py: Python<'_>, update: &mut DeltaUpdate) -> PyResult<()> {
+        refuse_watched(self)?;
         let update = update.get_mut();
         let write = || {
             let mut receiver = self.write();
@@ -167,7 +169,7 @@ impl DeltaReceiver {
 
     /// Hashes all weights again and compares.
     fn verify(&self, py: Python<'_>, progress: Listener<'_>) -> PyResult<()> {
-        watched(py, &progress, |_| Ok(self.read().verify()?))
+        watched_of(self, py, &progress, |_| Ok(self.read().verify()?))
     }
 }
 

@@ -12,15 +12,20 @@ use super::folder::DeltaFolder;
 use super::held::{Base, bytes_of, copy};
 use super::memory::Described;
 use super::new_weights::{DescribedChanges, NewWeights};
-use super::watched::{Listener, watched};
+use super::watched::{Listener, refuse_watched, watched, watched_of};
 use crate::buffer::Bytes;
 use crate::errors::{self, Failure};
 
 /// Keeps the weights that receivers hold, and writes the changes to new ones.
 ///
-/// Threads of Python that use it wait for each other without the interpreter's lock.
+/// Threads of Python that use it wait for each other without the interpreter's lock. A progress
+/// function would wait for the operation that has called it: it may only read the state.
 #[pyclass(module = "gradwire._core", frozen)]
-pub(crate) struct DeltaSender(Mutex<Sender>);
+pub(crate) struct DeltaSender {
+    sender: Mutex<Sender>,
+    /// That of the sender, for those who do not wait for it.
+    state: Mutex<State>,
+}
 
 #[pymethods]
 impl DeltaSender {
@@ -65,42 +70,39 @@ impl DeltaSender {
             }
             Ok(Sender::resume(receiver, options, threads))
         })?;
-        Ok(Self(Mutex::new(sender)))
+        Ok(Self { state: Mutex::new(sender.state()), sender: Mutex::new(sender) })
     }
 
     /// Run, version and hash of the weights that the receivers hold.
     #[getter]
-    fn state(&self, py: Python<'_>) -> (Option<String>, u64, String) {
-        described(py.detach(|| self.sender().state()))
+    fn state(&self) -> (Option<String>, u64, String) {
+        described(*lock(&self.state))
     }
 
     /// The bytes of the kept weights.
     #[getter]
-    fn size(&self, py: Python<'_>) -> u64 {
-        py.detach(|| bytes_of(self.sender().tensors()))
+    fn size(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |sender| Ok(bytes_of(sender.tensors())))
     }
 
     /// Begins an update.
     fn begin(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(errors::detached(py, || Ok(self.sender().begin()?))?)
+        self.with(py, |sender| Ok(sender.begin()?))
     }
 
     /// The kept tensors, in order of their names.
-    fn tensors(&self, py: Python<'_>) -> Vec<Description> {
-        let kept = |sender: &Sender| sender.tensors().tensors().iter().map(description).collect();
-        py.detach(|| kept(&self.sender()))
+    fn tensors(&self, py: Python<'_>) -> PyResult<Vec<Description>> {
+        self.with(py, |sender| Ok(sender.tensors().tensors().iter().map(description).collect()))
     }
 
     /// Copies a kept tensor to an address with room for all of it.
     fn copy(&self, py: Python<'_>, tensor: usize, address: usize) -> PyResult<()> {
-        let write = || {
-            let sender = self.sender();
+        self.with(py, |sender| {
             let kept = sender.tensors();
             let len = kept.tensors().get(tensor).map(Tensor::byte_len);
             let missing = || Failure::config(format!("the sender has no tensor {tensor}"));
             copy(kept, tensor, Bytes::new(address, len.ok_or_else(missing)?).get_mut())
-        };
-        Ok(errors::detached(py, write)?)
+        })
     }
 
     /// Writes some tensors of the new weights, given whole or by their changes; returns the bytes
@@ -112,12 +114,12 @@ impl DeltaSender {
         changed: Vec<DescribedChanges>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let new = NewWeights::new(whole, changed)?;
-        self.written(py, move |sender, sink| sender.add_patched(&new.patched()?, sink))
+        self.written(py, &None, move |sender, sink| sender.add_patched(&new.patched()?, sink))
     }
 
     /// Ends the update; returns the last bytes.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.written(py, |sender, sink| sender.finish(sink).map(|_| ()))
+        self.written(py, &None, |sender, sink| sender.finish(sink).map(drop))
     }
 
     /// All kept weights, for receivers that hold none or others.
@@ -126,48 +128,52 @@ impl DeltaSender {
         py: Python<'py>,
         progress: Listener<'py>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes = watched(py, &progress, |_| {
-            let mut bytes = Vec::new();
-            self.sender().snapshot(&mut |frame| {
-                bytes.extend_from_slice(frame);
-                Ok(())
-            })?;
-            Ok(bytes)
-        })?;
-        Ok(PyBytes::new(py, &bytes))
+        self.written(py, &progress, |sender, sink| sender.snapshot(sink).map(drop))
     }
 
     /// Advances the kept weights by the written update.
     fn commit(&self, py: Python<'_>, progress: Listener<'_>) -> PyResult<()> {
-        watched(py, &progress, |_| Ok(self.sender().prove()?))?;
-        Ok(errors::detached(py, || Ok(self.sender().commit().map(|_| ())?))?)
+        watched_of(self, py, &progress, |_| Ok(lock(&self.sender).prove()?))?;
+        self.with(py, |sender| {
+            *lock(&self.state) = sender.commit()?;
+            Ok(())
+        })
     }
 
     /// Forgets the update that was begun or written.
-    fn rollback(&self, py: Python<'_>) {
-        py.detach(|| self.sender().rollback());
+    fn rollback(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |sender| {
+            sender.rollback();
+            Ok(())
+        })
     }
 }
 
 impl DeltaSender {
-    /// Call it without the interpreter's lock: another thread may use the sender for long.
-    fn sender(&self) -> MutexGuard<'_, Sender> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Uses the sender, after other threads have ended their operations.
+    fn with<R: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut Sender) -> Result<R, Failure> + Send,
+    ) -> PyResult<R> {
+        refuse_watched(self)?;
+        Ok(errors::detached(py, || work(&mut lock(&self.sender)))?)
     }
 
-    /// The bytes that `write` sends. After an exception of Ctrl-C the update is to be rolled back.
+    /// The bytes that `write` sends. After an exception of Ctrl-C an update is to be rolled back.
     fn written<'py>(
         &self,
         py: Python<'py>,
+        progress: &Listener<'py>,
         write: impl FnOnce(
             &mut Sender,
             &mut dyn FnMut(&[u8]) -> std::io::Result<()>,
         ) -> Result<(), gradwire_delta::Error>
         + Send,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes = watched(py, &None, move |_| {
+        let bytes = watched_of(self, py, progress, move |_| {
             let mut bytes = Vec::new();
-            write(&mut self.sender(), &mut |frame| {
+            write(&mut lock(&self.sender), &mut |frame| {
                 bytes.extend_from_slice(frame);
                 Ok(())
             })?;
@@ -175,6 +181,11 @@ impl DeltaSender {
         })?;
         Ok(PyBytes::new(py, &bytes))
     }
+}
+
+/// Call it for a sender without the interpreter's lock: another thread may use it for long.
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Brings weights to the newest version of a folder. The rows of a rank cannot be proven alone:

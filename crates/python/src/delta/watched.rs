@@ -1,5 +1,6 @@
 //! Long operations: their progress, and Ctrl-C.
 
+use std::cell::RefCell;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -14,6 +15,57 @@ const GLANCE: Duration = Duration::from_millis(100);
 
 /// A function of Python that is called with the bytes that are done, and with those of the whole.
 pub(super) type Listener<'py> = Option<Bound<'py, PyAny>>;
+
+thread_local! {
+    /// The addresses of the senders and receivers whose operations this thread watches.
+    static WATCHED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Refuses a sender or receiver whose operation this thread watches: a progress function, or a
+/// handler of signals, that used it would be silent until the operation has ended.
+pub(super) fn refuse_watched<T>(end: &T) -> Result<(), Failure> {
+    match WATCHED.with_borrow(|watched| watched.contains(&address(end))) {
+        false => Ok(()),
+        true => Err(Failure::config(
+            "a progress function, or a handler of signals, uses the sender or receiver whose \
+             operation has called it; it may read the version, and use the rest after the operation",
+        )),
+    }
+}
+
+fn address<T>(end: &T) -> usize {
+    std::ptr::from_ref(end).addr()
+}
+
+/// An end whose operation this thread watches.
+struct Watched;
+
+impl Watched {
+    fn new<T>(end: &T) -> Result<Self, Failure> {
+        refuse_watched(end)?;
+        WATCHED.with_borrow_mut(|watched| watched.push(address(end)));
+        Ok(Self)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // One that began later has ended before.
+        WATCHED.with_borrow_mut(Vec::pop);
+    }
+}
+
+/// As [`watched`], for an operation of a sender or receiver, which is [refused](refuse_watched)
+/// meanwhile.
+pub(super) fn watched_of<T, R: Send>(
+    end: &T,
+    py: Python<'_>,
+    listener: &Listener<'_>,
+    operation: impl FnOnce(&Progress) -> Result<R, Failure> + Send,
+) -> PyResult<R> {
+    let _watched = Watched::new(end)?;
+    watched(py, listener, operation)
+}
 
 /// Runs an operation on a thread of its own, without the interpreter's lock. Meanwhile this thread
 /// looks for Ctrl-C and calls `listener`, about ten times a second; the last call says that all is

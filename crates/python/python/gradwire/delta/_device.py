@@ -63,7 +63,7 @@ class DeviceBase:
         return whole, changed
 
     def commit(self) -> None:
-        """The sender's weights have advanced; they may have other tensors now."""
+        """The sender's weights are to advance; they may have other tensors then."""
         self._kept = None
 
     def rollback(self) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Iterable, Iterator, List, Optional, Union
+import threading
+from typing import TYPE_CHECKING, Iterable, Iterator, List, Optional, Set, Tuple, Union
 
 from .. import _core
 from .._arrays import whole_number
@@ -62,6 +63,9 @@ def fold(
 def _whole(streams: Iterable[Union[bytes, Iterable[bytes]]]) -> List[bytes]:
     return [stream if isinstance(stream, bytes) else b"".join(stream) for stream in streams]
 
+
+# The folders to which publications are open, and the threads that write them.
+_open: Set[Tuple[str, int]] = set()
 
 # Bytes that are written at once.
 _BLOCK = 16 << 20
@@ -123,8 +127,8 @@ class Folder:
         is made visible. It counts bytes of the weights for the frames of ``Sender.diff``, twice if
         there is a snapshot, and otherwise bytes of the stream. The total is known beforehand for
         these frames and for ``bytes``; for other iterables it is that of the bytes done. If the
-        function raises an exception, the stream is not published. Waiting for another process ends
-        at Ctrl-C.
+        function raises an exception, the stream is not published. It must not publish to the same
+        folder. Waiting for another process ends at Ctrl-C.
 
         Raises ``StateError`` if another trainer has published here, or publishes for longer than
         ``timeout``; the error names its process. Raises ``MessageError`` if the stream is damaged
@@ -144,8 +148,14 @@ class Folder:
         return self._write(frames, limits[0], meter, counts=False)
 
     def _write(self, frames: Iterable[bytes], keep: Optional[int], meter: Meter, *, counts: bool = True) -> int:
+        this = os.path.realpath(self.path), threading.get_ident()
+        if this in _open:
+            raise _core.ConfigError(
+                f"this thread publishes to {self.path!r} already; publish after that, not in its progress function or its frames"
+            )
         publication, sent = self.core.begin(), 0
         try:
+            _open.add(this)
             for frame in frames:
                 publication.write(frame)
                 sent += len(frame)
@@ -155,5 +165,6 @@ class Folder:
             meter.end()
             publication.finish(keep)
         finally:
+            _open.discard(this)
             publication.close()
         return sent

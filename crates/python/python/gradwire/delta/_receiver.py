@@ -30,7 +30,9 @@ class Receiver:
             throughout; by default 1 GiB, or 1024 times the bytes of the stream if that is more.
         progress: called with the bytes that are done and with all bytes, about ten times a second
             and at the end. The weights of a file are copied and then hashed, so their bytes count
-            twice. An exception, as Ctrl-C, ends the operation.
+            twice. An exception, as Ctrl-C, ends the operation. The function may read the receiver
+            whose operation has called it; to stage, verify and commit there raises
+            ``ConfigError``.
     """
 
     def __init__(

@@ -41,7 +41,8 @@ class Sender:
             more than a quarter changed is copied whole. The stream is the same.
         progress: called with the bytes that are done and with all bytes, about ten times a second
             and at the end. The base is copied and then hashed, so its bytes count twice. An
-            exception, as Ctrl-C, ends the operation.
+            exception, as Ctrl-C, ends the operation. Of the sender whose operation has called it,
+            the function may read ``version`` and ``run``; other calls raise ``ConfigError``.
     """
 
     def __init__(
@@ -198,17 +199,18 @@ class Sender:
         sender itself, and counts bytes of the stream. If it raises an exception, the kept weights
         are as before, and ``commit()`` may be called again.
         """
-        self._core.commit(checked(progress))
-        self._open = None
+        # Before the core: after an exception in between, the devices would be behind.
         if self._devices is not None:
             self._devices.commit()
+        self._core.commit(checked(progress))
+        self._open = None
 
     def rollback(self) -> None:
         """Forgets the written changes."""
-        self._core.rollback()
-        self._open = None
         if self._devices is not None:
             self._devices.rollback()
+        self._core.rollback()
+        self._open = None
 
 
 def _check_share(share: Tuple[int, int], base: Base, run: Optional[str]) -> None:
