@@ -53,7 +53,8 @@ def size_table(found, dense):
 
 
 def speed_table(found, pair):
-    """GB/s of the model and parts of a copy's speed, and memory in parts of the model."""
+    """GB/s of the model and parts of a copy's speed, and memory in parts of the model. Only gradwire
+    proves an update before it is written, and has a speed of writing alone."""
     entry = found["pairs"].get(pair)
     if entry is None:
         return "Not measured."
@@ -66,10 +67,11 @@ def speed_table(found, pair):
         cells = [f"{figures['bytes'] / size:.3%}"]
         for seconds in (figures["encode_s"], figures["apply_s"]):
             cells.append(f"{size / seconds / 1e9:.2f} ({figures['copy_s'] / seconds:.1%})")
+        cells.append(f"{size / figures['commit_s'] / 1e9:.0f}" if "commit_s" in figures else "–")
         memory = (figures.get(which) for which in ("encode_memory", "apply_memory"))
         cells += ["–" if peak is None else f"{peak / size:.2f}" for peak in memory]
         rows.append([name, *cells])
-    head = ["code", "size", "encode, GB/s (of a copy)", "decode and apply, GB/s (of a copy)", "memory of encode", "of apply"]
+    head = ["code", "size", "encode, GB/s (of a copy)", "decode and apply, GB/s (of a copy)", "commit alone", "memory of encode", "of apply"]
     return table(head, rows)
 
 

@@ -24,7 +24,7 @@ class Sender:
         base: the weights that the receivers start from: a ``.safetensors`` file, a folder with
             ``model.safetensors.index.json`` or one such file, or a dictionary of arrays or tensors.
         threads: the threads that code. The bytes do not depend on it.
-        portable: whether positions are coded without the base: up to twice as many bytes, but
+        portable: whether positions are coded without the base: 1.4 to 2.4 times the bytes, but
             receivers find the positions without reading all of their weights, so ``stage`` takes
             about half of the time or less.
         absent: what becomes of tensors of the base that ``diff`` is not given: ``"refuse"``,
