@@ -16,7 +16,7 @@ use crate::{RunId, State, StateHash};
 #[non_exhaustive]
 pub enum Error {
     /// Reading or writing failed.
-    #[error("{0}{}", remedy(.0))]
+    #[error("{0}{remedy}", remedy = remedy(.0))]
     Io(#[from] io::Error),
     /// A file cannot be read or written, or is not what it should be.
     #[error("{0}")]

@@ -4,8 +4,11 @@ mod common;
 
 use common::*;
 use gradwire_delta::folder::{Folder, Keep};
+use gradwire_delta::on_disk::{self, Input};
+use gradwire_delta::safetensors::Checkpoint;
 use gradwire_delta::{
-    Absent, Buffer, DiffOptions, ElementType, Error, Mirror, Progress, Receiver, Update, fold,
+    Absent, Buffer, DiffOptions, ElementType, Error, Mirror, Progress, Receiver, Update, Workers,
+    fold,
 };
 
 fn bytes(model: &Model) -> u64 {
@@ -256,4 +259,37 @@ fn following_that_is_stopped_anywhere_ends_at_a_version() {
     assert!(stops > 6 && reached.is_sorted(), "{reached:?}");
     reached.dedup();
     assert_eq!(reached, [0, 1, 2]);
+}
+
+#[test]
+fn files_whose_patch_is_stopped_anywhere_are_as_before() {
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name);
+    let mut workers = Workers::new(1);
+    for (name, model) in ["old", "new"].iter().zip(large()) {
+        let stream = snapshot(&mut sender(&model, DiffOptions::default(), 1));
+        let input = Input::Bytes(name.into(), stream);
+        on_disk::unpack(&input, &at(name), None, &mut workers).unwrap();
+    }
+    std::fs::copy(at("old"), at("own")).unwrap();
+    let [old, new] = ["old", "new"].map(|name| Checkpoint::open(&at(name)).unwrap());
+    let mut stream = Vec::new();
+    on_disk::delta(&old, &new, false, &mut workers, &mut collect(&mut stream)).unwrap();
+    let input = [Input::Bytes("delta".into(), stream)];
+    let is_as_before = |_: &mut _| {
+        let names = std::fs::read_dir(place.path()).unwrap();
+        let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        names.retain(|name| name != "gradwire.lock");
+        names.sort();
+        assert_eq!(names, ["new", "old", "own"]);
+        assert!(std::fs::read(at("own")).unwrap() == std::fs::read(at("old")).unwrap());
+    };
+    let patch = |workers: &mut Workers| on_disk::patch(&old, &input, &at("out"), None, workers);
+    let stops = stopped_everywhere(&mut workers, patch, is_as_before);
+    assert!(std::fs::read(at("out")).unwrap() == std::fs::read(at("new")).unwrap());
+    std::fs::remove_file(at("out")).unwrap();
+    let in_place = |workers: &mut Workers| on_disk::patch_in_place(&at("own"), &input, workers);
+    let stops_in_place = stopped_everywhere(&mut workers, in_place, is_as_before);
+    assert!(stops > 2 && stops_in_place > 2, "{stops} {stops_in_place}");
+    assert!(std::fs::read(at("own")).unwrap() == std::fs::read(at("new")).unwrap());
 }

@@ -51,7 +51,7 @@ impl Stream {
     /// An error with the path.
     fn error(&self, error: Error) -> Error {
         match error {
-            Error::OtherStream { .. } | Error::Interrupted { .. } => error,
+            Error::OtherStream { .. } | Error::Interrupted { .. } | Error::Stopped => error,
             source => Error::Input { path: self.path.clone(), source: Box::new(source) },
         }
     }

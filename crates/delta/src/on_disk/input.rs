@@ -79,7 +79,7 @@ impl Input {
     /// An error with the path.
     pub(crate) fn error(&self, error: Error) -> Error {
         match error {
-            Error::File(_) | Error::Input { .. } => error,
+            Error::File(_) | Error::Input { .. } | Error::Stopped => error,
             error => Error::Input { path: self.path().to_owned(), source: Box::new(error) },
         }
     }
