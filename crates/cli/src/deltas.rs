@@ -125,6 +125,7 @@ fn is_input(error: &Error) -> bool {
                 | io::ErrorKind::PermissionDenied
                 | io::ErrorKind::AlreadyExists
                 | io::ErrorKind::NotADirectory
+                | io::ErrorKind::InvalidFilename
         ),
         _ => true,
     }

@@ -36,6 +36,31 @@ fn folder(bench: &Bench, name: &str, last: u8) {
     bench.write(&format!("{name}/m.safetensors.index.json"), index.as_bytes());
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn errors_of_files_come_with_the_remedy_that_fits() {
+    let bench = Bench::new();
+    for (name, add) in [("v0", 0), ("v1", 1)] {
+        checkpoint(&bench, name, 100_000, (2, add));
+    }
+    bench.refuses(&[
+        (
+            "delta absent v1 -o d",
+            "'absent': No such file or directory (os error 2); check the path",
+        ),
+        ("delta v0/below v1 -o d", "(os error 20); check the path: a part of it is not a folder"),
+        (&format!("pack v0 -o {}", "x".repeat(300)), "choose another name, or a shorter one"),
+        ("compress absent.npy c.gw --compressor none", "(os error 2); check the path"),
+    ]);
+    for line in ["delta v0 v1 -o -", "pack v0 -o -", "list"] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = bench.command(line).stdout(full).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        let expected = "standard output: No space left on device (os error 28); make room";
+        assert!(!output.status.success() && error.contains(expected), "{line}: {error}");
+    }
+}
+
 #[test]
 fn files_come_back_byte_for_byte() {
     let bench = Bench::new();

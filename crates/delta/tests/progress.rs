@@ -133,27 +133,23 @@ fn stopped_everywhere<T, R>(
     unreachable!("an operation ends")
 }
 
-/// Two versions of a model that are so large that each operation reports several times.
-fn large() -> [Model; 2] {
-    let versions = [1, 2].map(|seed| {
-        let mut random = Random(seed);
-        let mut noise = || (0..3 << 18).flat_map(|_| random.next().to_le_bytes()).collect();
-        let shape = [3 << 19];
-        vec![
-            (tensor("a", ElementType::F32, &shape), noise()),
-            (tensor("b", ElementType::F32, &shape), noise()),
-            // Small tensors are read one by one.
-            (tensor("c", ElementType::F32, &[2]), vec![seed as u8; 8]),
-            (tensor("d", ElementType::F32, &[2]), vec![seed as u8; 8]),
-        ]
-    });
-    assert_eq!(bytes(&versions[0]), (12 << 20) + 16);
-    versions
+/// A version of a model that is so large that each operation reports several times.
+fn large(seed: u64) -> Model {
+    let mut random = Random(seed);
+    let mut noise = || (0..3 << 18).flat_map(|_| random.next().to_le_bytes()).collect();
+    let shape = [3 << 19];
+    vec![
+        (tensor("a", ElementType::F32, &shape), noise()),
+        (tensor("b", ElementType::F32, &shape), noise()),
+        // Small tensors are read one by one.
+        (tensor("c", ElementType::F32, &[2]), vec![seed as u8; 8]),
+        (tensor("d", ElementType::F32, &[2]), vec![seed as u8; 8]),
+    ]
 }
 
 #[test]
 fn a_sender_that_is_stopped_anywhere_is_as_before() {
-    let [old, new] = large();
+    let [old, new] = [1, 2].map(large);
     let mut sender = sender(&old, DiffOptions::default(), 1);
     let is_old = |sender: &gradwire_delta::Sender| {
         sender.state().version == 0 && content(sender.tensors()) == old
@@ -171,9 +167,8 @@ fn a_sender_that_is_stopped_anywhere_is_as_before() {
     assert!(stops > 2, "{stops}");
     let stream = diff(&mut sender, &new);
     // An update that is stopped while it is proven stays complete.
-    let stops = stopped_everywhere(&mut sender, |sender| sender.commit(), |sender| {
-        assert!(is_old(sender));
-    });
+    let stops =
+        stopped_everywhere(&mut sender, |sender| sender.commit(), |sender| assert!(is_old(sender)));
     assert!(stops > 2, "{stops}");
     assert_eq!((sender.state().version, content(sender.tensors())), (1, new.clone()));
     let mut receiver = receiver(&old);
@@ -205,7 +200,7 @@ fn a_snapshot_can_be_stopped_in_the_middle() {
 
 #[test]
 fn a_receiver_that_is_stopped_anywhere_holds_the_old_weights() {
-    let [old, new] = large();
+    let [old, new] = [1, 2].map(large);
     let stream = delta(&old, &new);
     let mut pair = (receiver(&old), Update::default());
     let stops = stopped_everywhere(
@@ -233,8 +228,7 @@ fn a_receiver_that_is_stopped_anywhere_holds_the_old_weights() {
 fn following_that_is_stopped_anywhere_ends_at_a_version() {
     let place = tempfile::tempdir().unwrap();
     let folder = Folder::new(place.path());
-    let [first, second] = large();
-    let versions = [first.clone(), second.clone(), first, second];
+    let versions = [1, 2, 3, 4].map(large);
     let mut sender = sender(&versions[0], DiffOptions::default(), 1);
     for new in &versions[1..] {
         let stream = diff(&mut sender, new);
@@ -266,7 +260,7 @@ fn files_whose_patch_is_stopped_anywhere_are_as_before() {
     let place = tempfile::tempdir().unwrap();
     let at = |name: &str| place.path().join(name);
     let mut workers = Workers::new(1);
-    for (name, model) in ["old", "new"].iter().zip(large()) {
+    for (name, model) in ["old", "new"].iter().zip([1, 2].map(large)) {
         let stream = snapshot(&mut sender(&model, DiffOptions::default(), 1));
         let input = Input::Bytes(name.into(), stream);
         on_disk::unpack(&input, &at(name), None, &mut workers).unwrap();

@@ -223,7 +223,6 @@ def test_operations_stopped_in_the_middle_leave_all_as_it_was(stop):
             if stop(works[name]) and sender.version == 0:
                 left.remove(name)
             assert receiver.version == 0 and same(mine, old)
-        print(power, left)
         if not left:
             break
     assert not left

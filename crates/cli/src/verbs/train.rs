@@ -84,9 +84,7 @@ fn choose<T: Clone + Display>(
 
 /// The error of a file that cannot be written.
 fn refused(path: &Path) -> impl Fn(io::Error) -> Failure {
-    move |error| {
-        Failure::Input(format!("'{}': {error}{}", path.display(), files::remedy(&error)))
-    }
+    move |error| Failure::Input(format!("'{}': {error}{}", path.display(), files::remedy(&error)))
 }
 
 /// Refuses a file that is named twice or has the path of a checkpoint: one would overwrite the
