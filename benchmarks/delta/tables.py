@@ -53,8 +53,8 @@ def size_table(found, dense):
 
 
 def speed_table(found, pair):
-    """GB/s of the model and parts of a copy's speed, and memory in parts of the model. Only gradwire
-    proves an update before it is written, and has a speed of writing alone."""
+    """GB/s of the model and parts of a copy's speed, and memory in parts of the model. Only
+    gradwire proves an update before it is written, and has a speed of writing alone."""
     entry = found["pairs"].get(pair)
     if entry is None:
         return "Not measured."

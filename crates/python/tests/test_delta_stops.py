@@ -270,8 +270,13 @@ def test_a_progress_function_that_uses_its_own_receiver_is_refused(tmp_path):
     folder.publish(stream)
     receiver = delta.Receiver(mine)
     update = receiver.stage(stream)
+    operations = (
+        receiver.verify,
+        lambda progress: receiver.stage(stream, progress=progress),
+        lambda progress: receiver.follow(folder, progress=progress),
+    )
     for use in (update.commit, receiver.verify, lambda: receiver.stage(stream), lambda: receiver.follow(folder)):
-        for operation in (receiver.verify, lambda progress: receiver.stage(stream, progress=progress), lambda progress: receiver.follow(folder, progress=progress)):
+        for operation in operations:
             with pytest.raises(gradwire.ConfigError, match="uses the sender or receiver whose operation has called it"):
                 operation(progress=lambda done, total, use=use: use())
             assert receiver.version == 0 and same(mine, old)
