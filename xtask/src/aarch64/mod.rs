@@ -68,8 +68,8 @@ pub(crate) fn run(parts: &[String]) -> Option<ExitCode> {
     Some(sum_up(&report))
 }
 
-/// Looks for NEON instructions in the kernels, if the tools are there: with every change, because it
-/// takes a minute. Emulated tests take many.
+/// Looks for NEON instructions in the kernels, if the tools are there: with every change, because
+/// it takes a minute. Emulated tests take many.
 pub(crate) fn check(report: &mut Report) {
     if let Some(toolchain) = prepared() {
         vectorised(&toolchain, report);
