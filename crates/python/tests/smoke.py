@@ -23,7 +23,8 @@ def runs_commands():
     scripts = Path(sys.executable).parent
     for start in ([sys.executable, "-m", "gradwire"], [str(scripts / "gradwire")]):
         found = subprocess.run([*start, "--version"], stdout=subprocess.PIPE, check=True)
-        assert found.stdout.decode().split() == ["gradwire", gradwire.__version__]
+        # The commit follows, if the wheel was built in a checkout.
+        assert found.stdout.decode().startswith(f"gradwire {gradwire.__version__}")
     train = "train --workers 2 --steps 3 --compressor 3lc".split()
     subprocess.run([sys.executable, "-m", "gradwire", *train], stdout=subprocess.DEVNULL, check=True)
 
