@@ -31,7 +31,7 @@ pub struct Progress(Arc<Counts>);
 struct Counts {
     done: AtomicU64,
     total: AtomicU64,
-    /// Operations stop once so many bytes are done.
+    /// The limit on `done`: an operation that reaches it stops.
     most: AtomicU64,
 }
 
