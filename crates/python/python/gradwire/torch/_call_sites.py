@@ -43,18 +43,29 @@ class CallSites:
     def __init__(self) -> None:
         self._rows: Dict[Tuple[str, int, str, str], CallSite] = {}
 
-    def count(self, site: CallSite) -> None:
-        """Counts a call."""
-        key = (site.collective, site.elements, site.element_type, site.reason)
-        row = self._rows.get(key)
+    def compressed(self, collective: str, elements: int, element_type: str, compressor: str, place: str) -> None:
+        """Counts a compressed call."""
+        row = self._rows.get((collective, elements, element_type, ""))
         if row is None:
-            if len(self._rows) >= _MOST:
-                site = CallSite(site.collective.partition(" '")[0], 0, "", site.compressor, "of other sizes")
-                key = (site.collective, 0, "", site.compressor)
-            row = self._rows.setdefault(key, site)
+            row = self._add(CallSite(collective, elements, element_type, compressor, ""))
         row.calls += 1
         if row.elements:
-            row.place = site.place
+            row.place = place
+
+    def passed_on(self, collective: str, elements: int, element_type: str, reason: str, size: int) -> None:
+        """Counts a call that is passed on, with tensors of ``size`` bytes."""
+        row = self._rows.get((collective, elements, element_type, reason))
+        if row is None:
+            row = self._add(CallSite(collective, elements, element_type, "", reason, 0, size))
+        row.calls += 1
+
+    def _add(self, site: CallSite) -> CallSite:
+        """The row of a new site."""
+        key = (site.collective, site.elements, site.element_type, site.reason)
+        if len(self._rows) >= _MOST:
+            site = CallSite(site.collective.partition(" '")[0], 0, "", site.compressor, "of other sizes")
+            key = (site.collective, 0, "", site.compressor)
+        return self._rows.setdefault(key, site)
 
     def rows(self) -> List[CallSite]:
         """The rows, in the order of the first calls."""

@@ -114,7 +114,7 @@ class CompressedGroup(ProcessGroup):
         """The sum of a tensor, compressed if it is a gradient."""
         listed = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         op = _op_of(opts, options)
-        reason = self._reason(listed, op) if len(listed) == 1 else "it has several tensors"
+        reason = self._reason(listed[0], op) if len(listed) == 1 else "it has several tensors"
         if not reason:
             return self._calls.all_reduce("all-reduce", listed[0], op)
         self._calls.pass_on("all-reduce", listed, reason)
@@ -135,7 +135,7 @@ class CompressedGroup(ProcessGroup):
         """The sum of a tensor at one rank. All ranks receive it if it is compressed."""
         listed = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         op = _op_of(opts, options)
-        reason = self._reason(listed, op) if len(listed) == 1 else "it has several tensors"
+        reason = self._reason(listed[0], op) if len(listed) == 1 else "it has several tensors"
         if not reason:
             return self._calls.all_reduce("reduce", listed[0], op)
         self._calls.pass_on("reduce", listed, reason)
@@ -146,7 +146,7 @@ class CompressedGroup(ProcessGroup):
         flat_inputs = inputs[0] if inputs and isinstance(inputs[0], (list, tuple)) else inputs
         output = outputs if isinstance(outputs, torch.Tensor) else outputs[0]
         op = _op_of(opts, options)
-        reason = self._reason([output], op, self.size() * output.numel())
+        reason = self._reason(output, op, self.size() * output.numel())
         if not reason and any(one.numel() != output.numel() or one.dtype != output.dtype for one in flat_inputs):
             reason = "its parts have different sizes"
         if not reason and not output.is_contiguous():
@@ -206,19 +206,18 @@ class CompressedGroup(ProcessGroup):
         if self._owns:
             self._inner.shutdown()
 
-    def _reason(self, tensors: Sequence[torch.Tensor], op: Any, elements: Optional[int] = None) -> str:
+    def _reason(self, tensor: torch.Tensor, op: Any, elements: Optional[int] = None) -> str:
         """Why a sum of a tensor, of ``elements`` if it is only a part, is passed on."""
         if self._ended:
             raise _core.ConfigError("the process group has ended; give the framework another one, or call gradwire.torch.wrap again")
         if self.warning:
             text, self.warning = self.warning, ""
             warnings.warn(text, RuntimeWarning, stacklevel=4)
-        (tensor,) = tensors
         reason = self._calls.why_not(tensor, op, tensor.numel() if elements is None else elements)
         return reason or ("its memory has gaps" if not tensor.is_contiguous() and flat_or_none(tensor) is None else "")
 
     def _scatter_reason(self, output: torch.Tensor, values: torch.Tensor, op: Any) -> str:
-        reason = self._reason([values], op)
+        reason = self._reason(values, op)
         if not reason and (output.numel() * self.size() != values.numel() or output.dtype != values.dtype):
             return "its parts have different sizes or types"
         return reason or ("" if values.is_contiguous() and output.is_contiguous() else "its memory has gaps")
@@ -236,7 +235,7 @@ class CompressedGroup(ProcessGroup):
         why_not: Optional[Callable[[int], str]] = None,
     ) -> Any:
         """Compresses those of several tensors that are gradients, and passes the others on."""
-        find = why_not or (lambda at: self._reason([tensors[at]], op))
+        find = why_not or (lambda at: self._reason(tensors[at], op))
         reasons = [find(at) for at in range(len(tensors))]
         works: List[Any] = [compress(at) for at, reason in enumerate(reasons) if not reason]
         rest = [at for at, reason in enumerate(reasons) if reason]

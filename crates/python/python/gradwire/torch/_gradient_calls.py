@@ -13,6 +13,10 @@ from ._optimizer_steps import after_steps
 # A backward pass, or a block of ``gradients()``.
 Pass = Tuple[str, int]
 
+# The function of autograd that is running in this thread, which some versions of PyTorch do not
+# tell.
+running_function: Callable[[], Any] = getattr(torch._C, "_current_autograd_node", lambda: None)
+
 
 class _Blocks:
     """The blocks of ``gradients()``."""
@@ -89,7 +93,7 @@ def is_of_function() -> bool:
     """Whether a function of the model calls, in its backward pass, such as SyncBatchNorm, or a
     layer that is computed again. Gradients of parameters come from where they are accumulated, from
     FSDP2, or after all functions. In a block of ``gradients()`` everything is a gradient."""
-    node: Any = None if _blocks.open else getattr(torch._C, "_current_autograd_node", lambda: None)()
+    node = None if _blocks.open else running_function()
     return node is not None and "AccumulateGrad" not in node.name() and not hasattr(node, "param_group")
 
 

@@ -1,4 +1,4 @@
-"""A compressed collective of a process group."""
+"""The tensors of a compressed collective of a process group."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from ._staging import Output
 
 
 class Call(NamedTuple):
-    """A collective in its place of the step."""
+    """The tensors of a collective."""
 
-    # The name of the place.
-    place: str
     # This rank's values, flat. They become the means, unless there is an ``output``.
     values: torch.Tensor
     # What the caller's future gets: the tensors that then have the means.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
-from contextlib import contextmanager
-from typing import Any, ContextManager, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -15,10 +14,10 @@ from torch.futures import Future
 
 from .. import _core
 from . import _saved
-from ._call_sites import CallSite, CallSites, GroupDescription
+from ._call_sites import CallSites, GroupDescription
 from ._gradient_calls import is_of_function, present_pass
 from ._group_call import Call
-from ._group_errors import naming
+from ._group_errors import named
 from ._group_exchange import Average, GroupExchange
 from ._group_options import GATHERS, REPLICAS, SHARDS, GroupOptions
 from ._options import compare
@@ -107,10 +106,11 @@ class Calls:
             return f"{str(tensor.dtype).replace('torch.', '')} is not compressed"
         if elements < self.options.raw_below:
             return f"it has fewer than {self.options.raw_below} elements"
-        if self.options.when == "backward" and present_pass() is None:
-            return _OUTSIDE
-        if self.options.when == "backward" and is_of_function():
-            return _OF_FUNCTION
+        if self.options.when == "backward":
+            if present_pass() is None:
+                return _OUTSIDE
+            if is_of_function():
+                return _OF_FUNCTION
         if self.ranks == 1:
             return "the group has one rank"
         return ""
@@ -120,12 +120,12 @@ class Calls:
         if reason == _OUTSIDE:
             self._warn_of_outside()
         if not tensors:
-            self._sites.count(CallSite(collective, 0, "", "", reason))
+            self._sites.passed_on(collective, 0, "", reason, 0)
             return
         largest = max(tensors, key=lambda tensor: tensor.numel())
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor.layout == torch.strided)
         element_type = str(largest.dtype).replace("torch.", "")
-        self._sites.count(CallSite(collective, largest.numel(), element_type, "", reason, 0, size))
+        self._sites.passed_on(collective, largest.numel(), element_type, reason, size)
 
     def _warn_of_outside(self) -> None:
         """Warns once if a group compresses nothing, because its framework exchanges gradients after
@@ -153,7 +153,7 @@ class Calls:
     def all_reduce(self, collective: str, tensor: torch.Tensor, op: Any, name: Optional[str] = None) -> Averaging:
         """Replaces a tensor by its sum or mean over all ranks."""
         kind = Kind(collective, _TYPES[tensor.dtype], tensor.numel())
-        return self._started(REPLICAS, kind, Call("", _flat(tensor), [tensor], self._factor(op)), name)
+        return self._started(REPLICAS, kind, Call(_flat(tensor), [tensor], self._factor(op)), name)
 
     def reduce_scatter(
         self, collective: str, output: torch.Tensor, values: torch.Tensor, op: Any, name: Optional[str] = None
@@ -162,7 +162,7 @@ class Calls:
         ``values`` is left as it was, unless ``output`` is a part of it."""
         kind = Kind(collective, _TYPES[values.dtype], values.numel())
         own = Output(output.detach().view(-1), self._rank * output.numel())
-        return self._started(SHARDS, kind, Call("", values, [output], self._factor(op), own), name)
+        return self._started(SHARDS, kind, Call(values, [output], self._factor(op), own), name)
 
     def gather(self, collective: str, output: torch.Tensor, own: torch.Tensor, name: Optional[str] = None) -> Averaging:
         """Writes the flat parts of all ranks to flat ``output``, compressed; every rank gets the
@@ -172,44 +172,39 @@ class Calls:
         part = output[start : start + own.numel()]
         if part.data_ptr() != own.data_ptr():
             part.copy_(own.view_as(part))
-        return self._started(GATHERS, kind, Call("", output, [output]), name)
+        return self._started(GATHERS, kind, Call(output, [output]), name)
 
     def _started(self, exchange_kind: str, kind: Kind, call: Call, name: Optional[str]) -> Averaging:
-        """Starts a call, whose place is found here."""
-        with self._alone(kind.collective):
+        """Starts a call, whose place is found here. Frameworks make many of them, so it enters no
+        context managers, which would take longer than the rest."""
+        self._enter(kind.collective)
+        exchange, place = None, ""
+        try:
             # All ranks connect at the first call of a kind.
-            with self._naming(kind.place(0) if name is None else kind.named(name)):
-                exchange = self.exchange(exchange_kind)
-            return Averaging(exchange, self._average(exchange, kind, call, name))
+            exchange = self.exchange(exchange_kind)
+            place = exchange.place(kind, call.values, name)
+            collective = kind.collective if name is None else f"{kind.collective} '{name}'"
+            self._sites.compressed(collective, kind.elements, kind.element_type, self.options.compressor, place)
+            return Averaging(exchange, exchange.average(place, call))
+        except BaseException as error:
+            if exchange is not None:
+                # The other ranks wait for this one.
+                exchange.fail()
+            if isinstance(error, _core.DeadlineError):
+                place = place or (kind.place(0) if name is None else kind.named(name))
+                raise named(error, place, self._group.group_name, self.options) from error
+            raise
+        finally:
+            self._busy.release()
 
-    @contextmanager
-    def _alone(self, what: str) -> Iterator[None]:
-        """A block that ranks must enter in the same order. Refuses a second thread: the order may
-        differ between ranks."""
+    def _enter(self, what: str) -> None:
+        """Begins what ranks must do in the same order, until ``_busy`` is released. Refuses a
+        second thread: the order may differ between ranks."""
         if not self._busy.acquire(blocking=False):
             raise _core.ConfigError(
                 f"two threads call compressed collectives of process group '{self._group.group_name}' at the same time, here {what}, and "
                 "ranks must call them in the same order; call them from one thread, or give each thread its own process group"
             )
-        try:
-            yield
-        finally:
-            self._busy.release()
-
-    def _average(self, exchange: GroupExchange, kind: Kind, call: Call, name: Optional[str]) -> Average:
-        try:
-            place = exchange.place(kind, call.values, name)
-            collective = kind.collective if name is None else f"{kind.collective} '{name}'"
-            self._sites.count(CallSite(collective, kind.elements, kind.element_type, self.options.compressor, "", place=place))
-            with self._naming(place):
-                return exchange.average(call._replace(place=place))
-        except BaseException:
-            # The other ranks wait for this one.
-            exchange.fail()
-            raise
-
-    def _naming(self, place: str) -> ContextManager[None]:
-        return naming(lambda: place, self._group.group_name, self.options)
 
     def _factor(self, op: Any) -> float:
         return 1.0 if op == dist.ReduceOp.AVG else float(self.ranks)
@@ -239,9 +234,12 @@ class Calls:
         as they are."""
         if all_ranks:
             # All ranks call it, so they can connect.
-            with self._alone("state_dict"):
+            self._enter("state_dict")
+            try:
                 for kind in list(self._states):
                     self.exchange(kind)
+            finally:
+                self._busy.release()
         waiting = {kind: _saved.share(parts, self._rank, self.ranks) for kind, parts in self._states.items()}
         known = {kind: exchange.state_dict(all_ranks=all_ranks) for kind, exchange in self._exchanges.items()}
         return {**{kind: state for kind, state in waiting.items() if state}, **known}
@@ -290,9 +288,10 @@ def _name_of(op: Any) -> str:
 def flat_or_none(tensor: torch.Tensor) -> Optional[torch.Tensor]:
     """The elements of a tensor in the order of its memory, as a view; ``None`` if its memory has
     gaps."""
-    tensor = tensor.detach()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
     if tensor.is_contiguous():
-        return tensor.view(-1)
+        return tensor if tensor.dim() == 1 else tensor.view(-1)
     expected = 1
     for stride, size in sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape) if size > 1):
         if stride != expected:

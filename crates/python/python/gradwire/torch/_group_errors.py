@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import Callable, Iterator
-
 from .. import _core
 from ._group_options import GroupOptions
 
 
-@contextmanager
-def naming(call: Callable[[], str], group: str, options: GroupOptions) -> Iterator[None]:
-    """A block whose ``DeadlineError`` names a call of a process group, and says why a rank that is
-    running may not answer. ``call`` returns the name, or "" if no call is to blame."""
-    try:
-        yield
-    except _core.DeadlineError as error:
-        if not call():
-            raise
-        raise _core.DeadlineError(f"{error}. The call is {call()} of process group '{group}'{_why(options)}") from error
+def named(error: _core.DeadlineError, call: str, group: str, options: GroupOptions) -> _core.DeadlineError:
+    """The error of a call of a process group with the call's name, and with the reasons why a rank
+    that is running may not answer."""
+    return _core.DeadlineError(f"{error}. The call is {call} of process group '{group}'{_why(options)}")
 
 
 def _why(options: GroupOptions) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 import warnings
 import weakref
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 import torch
 from torch.futures import Future
@@ -17,7 +18,7 @@ from . import _device, _saved, _states
 from ._failures import Pending
 from ._gradient_calls import StepEnds, after_block, present_pass
 from ._group_call import Call
-from ._group_errors import naming
+from ._group_errors import named
 from ._group_options import GATHERS, GroupOptions
 from ._handle import Handle
 from ._optimizer_steps import after_steps
@@ -36,9 +37,6 @@ class Average:
         self.future = future
         # Whether the host has nothing more to do for it.
         self.ended = False
-        # Whether the values of a rank were not finite; known at the end, unless messages stay on
-        # the device.
-        self.skipped = False
 
 
 class GroupExchange(Handle):
@@ -149,10 +147,12 @@ class GroupExchange(Handle):
         """Whether values of the present step were not finite on some rank. Waits for the last
         average; it tells, because all after the first such value are NaN. All ranks find the
         same."""
+        step = self._step - 1
         if self._last is not None:
             self.wait_for(self._last, None)
-        on_host = self._last is not None and self._last.skipped
-        return on_host or (self._on_device is not None and self._on_device.is_skipped(self._step - 1))
+            if self._reducer.skipped(step):
+                return True
+        return self._on_device is not None and self._on_device.is_skipped(step)
 
     def _begin_step(self) -> None:
         if self._on_device is not None:
@@ -215,74 +215,74 @@ class GroupExchange(Handle):
             staging.forget((self._tensor_groups[place], 0))
         return (self._on_device is not None and self._on_device.forget(place)) or found
 
-    def average(self, call: Call) -> Average:
+    def average(self, place: str, call: Call) -> Average:
         """Starts a call. If the values of a rank are not finite, all results become NaN."""
-        self._awaited.discard(call.place)
-        self._add(call.place, call.values)
-        if self._stays_on_device(call):
-            average = self._last = Average(self._on_device.average_call(self._step - 1, call))  # type: ignore[union-attr]
+        self._awaited.discard(place)
+        self._add(place, call.values)
+        if self._stays_on_device(place, call):
+            average = self._last = Average(self._on_device.average_call(self._step - 1, place, call))  # type: ignore[union-attr]
             average.ended = True
             return average
-        before = self._averages.get(call.place)
+        before = self._averages.get(place)
         if before is not None:
             # Its memory is used again.
             self.wait_for(before, None)
-        average = self._last = self._through_the_host(call)
-        if call.values.device.type != "cpu":
-            self._averages[call.place] = average
+        average = self._last = self._through_the_host(place, call)
+        if not call.values.is_cpu:
+            self._averages[place] = average
         return average
 
-    def _stays_on_device(self, call: Call) -> bool:
+    def _stays_on_device(self, place: str, call: Call) -> bool:
         """Whether the messages of a call stay on its device. All ranks choose at the first tensor
         on a device, and compare each place there when it comes first."""
-        device = call.values.device
-        if not self._has_chosen and (device.type != "cpu" or self._request.transport == "device"):
+        if not self._has_chosen and (not call.values.is_cpu or self._request.transport == "device"):
             self._has_chosen = True
-            place = _device.of_transport(self._request, self._reducer, [(call.place, call.values)], self._options)
-            self._on_device, self._through_host = place.transport, place.through_host
+            chosen = _device.of_transport(self._request, self._reducer, [(place, call.values)], self._options)
+            self._on_device, self._through_host = chosen.transport, chosen.through_host
         transport = self._on_device
-        if transport is None or transport.device != device:
+        if transport is None or transport.device != call.values.device:
             return False
-        if not transport.knows(call.place):
-            compare(self._reducer, {"the compressed call": call.place})
-            transport.add(call.place, call.values.numel(), self._tensor_groups[call.place])
+        if not transport.knows(place):
+            compare(self._reducer, {"the compressed call": place})
+            transport.add(place, call.values.numel(), self._tensor_groups[place])
         return True
 
-    def _through_the_host(self, call: Call) -> Average:
+    def _through_the_host(self, place: str, call: Call) -> Average:
         """Starts an average by messages that pass through main memory."""
         ready: Optional[Callable[[], Optional[float]]] = None
         host, own, pending = call.values, call.output, Future()
         future, done = pending, partial(pending.set_result, call.tensors)
-        if host.device.type != "cpu":
+        if not host.is_cpu:
             staging = self._staging.setdefault(host.device, Staging(host.device))
-            number = (self._tensor_groups[call.place], 0)
+            number = (self._tensor_groups[place], 0)
             pending, host, done, ready = staging.stage(number, call.values, 1.0, own)
             future = pending.then(partial(_tensors_of, call))
             own = None if own is None else Output(host[own.start : own.start + own.tensor.numel()], own.start)
-        average, step = Average(future), self._step - 1
-
-        def finish() -> None:
-            try:
-                if self._reducer.failed:
-                    self._failed_place = self._failed_place or call.place
-                    # The values are no averages.
-                    raise _core.GradwireError(f"the exchange of '{call.place}' failed; wait() of its work raises the cause")
-                average.skipped = self._reducer.skipped(step)
-                done()
-            except Exception as error:
-                if not pending.done():
-                    pending.set_exception(error)
-                raise
-            finally:
-                average.ended = True
-                self._under_way.end()
-
+        average = Average(future)
+        finish = partial(self._finish, average, place, call, pending, done)
         self._under_way.begin()
         self._has_sent = True
-        output = None if own is None else (own.start, buffer(own.tensor, call.place))
-        tensor_group, values = self._tensor_groups[call.place], buffer(host, call.place)
-        self._reducer.average(tensor_group, step, values, finish, ready=ready, factor=call.factor, output=output)
+        output = None if own is None else (own.start, buffer(own.tensor, place))
+        tensor_group, values = self._tensor_groups[place], buffer(host, place)
+        self._reducer.average(tensor_group, self._step - 1, values, finish, ready=ready, factor=call.factor, output=output)
         return average
+
+    def _finish(self, average: Average, place: str, call: Call, pending: Future, done: Callable[[], None]) -> None:
+        """Ends an average. Until then its exchange uses the memory of the call's tensors, which the
+        reference to ``call`` keeps."""
+        try:
+            if self._reducer.failed:
+                self._failed_place = self._failed_place or place
+                # The values are no averages.
+                raise _core.GradwireError(f"the exchange of '{place}' failed; wait() of its work raises the cause")
+            done()
+        except Exception as error:
+            if not pending.done():
+                pending.set_exception(error)
+            raise
+        finally:
+            average.ended = True
+            self._under_way.end()
 
     def wait_for(self, average: Average, seconds: Optional[float]) -> None:
         """Waits until an average is there; Ctrl-C ends the wait."""
@@ -315,9 +315,15 @@ class GroupExchange(Handle):
         with self._naming():
             self._reducer.wait()
 
-    def _naming(self) -> ContextManager[None]:
-        """A block that waits for averages."""
-        return naming(lambda: self._failed_place, self._group_name, self._given)
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """A block that waits for averages. Its ``DeadlineError`` names the call that failed."""
+        try:
+            yield
+        except _core.DeadlineError as error:
+            if not self._failed_place:
+                raise
+            raise named(error, self._failed_place, self._group_name, self._given) from error
 
     def close(self) -> None:
         """Ends the exchange, after the averages under way."""

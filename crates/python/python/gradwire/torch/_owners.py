@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Optional
 
 import torch
 
+from ._gradient_calls import running_function
 from ._optimizer_steps import after_steps
 
 
@@ -37,7 +38,7 @@ class Owners:
             found: Any = self._parameters.get(values.data_ptr())
             # It may have another gradient by now, and the address another tensor.
             return self.number(found) if _is_gradient(values, found) else None
-        node: Any = getattr(torch._C, "_current_autograd_node", lambda: None)()
+        node = running_function()
         param_group = getattr(node, "param_group", None)
         if param_group is not None:
             return self.number(param_group)

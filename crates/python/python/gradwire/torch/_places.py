@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Dict, List, NamedTuple, Optional, Set, Tuple
 
 # A residual whose place has not come up for this number of steps is dropped, unless it has a name.
@@ -71,7 +70,9 @@ class Places:
         used = self._used.setdefault(kind, set())
         number = None if owner is None else self._numbers.get((kind, owner))
         if number is None or number in used:
-            number = next(one for one in count() if one not in used and (kind, one) not in self._owned)
+            number = 0
+            while number in used or (kind, number) in self._owned:
+                number += 1
             if owner is None:
                 self._unowned.add((kind, number))
             else:

@@ -58,12 +58,12 @@ class GroupTransport(DeviceTransport):
         self._buckets = {key: bucket for key, bucket in self._buckets.items() if key[0] != number}
         return any(kept.arrays for kept in self.kept)
 
-    def average_call(self, step: int, call: Call) -> Future:
+    def average_call(self, step: int, place: str, call: Call) -> Future:
         """Starts a collective; see ``average``."""
         future = future_of(self._device)
         try:
-            turn = self._next(self._tensor_groups[call.place], step, [call.place], call.values)
-            self._keeping.add(call.place)
+            turn = self._next(self._tensor_groups[place], step, [place], call.values)
+            self._keeping.add(place)
             self._packing.wait_current(call.values)
             for tensor in (call.values, call.result):
                 self._sending.record_stream(tensor)
