@@ -122,7 +122,8 @@ impl Update {
         self.info().target
     }
 
-    /// Whether the weights are those of the target already, so there is nothing to do.
+    /// Whether the weights were those of the target already when the update was staged, so there is
+    /// nothing to do.
     pub fn is_applied(&self) -> bool {
         self.info().is_applied
     }

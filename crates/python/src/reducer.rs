@@ -33,7 +33,7 @@ type Parts = (usize, usize, Vec<(usize, Vec<usize>)>);
 
 /// Averages groups of tensors over a process group. Python calls a group of tensors a tensor group,
 /// because in PyTorch a group is a process group.
-#[pyclass(name = "Reducer", module = "gradwire._core", weakref)]
+#[pyclass(name = "Reducer", module = "gradwire._core", weakref, frozen)]
 pub(crate) struct ReducerHandle {
     background: Background,
     /// The tensors of each group.
@@ -61,8 +61,7 @@ pub(crate) struct ReducerHandle {
     /// The names of the tensors, in the order of the model.
     names: Mutex<Vec<String>>,
     /// The remedy that `wait` adds to the error about a gradient with NaN or infinity.
-    #[pyo3(get, set)]
-    nonfinite_remedy: String,
+    nonfinite_remedy: Mutex<String>,
 }
 
 #[pymethods]
@@ -135,7 +134,7 @@ impl ReducerHandle {
             stages,
             votes,
             names: Mutex::new(names),
-            nonfinite_remedy: String::new(),
+            nonfinite_remedy: Mutex::default(),
         })
     }
 
@@ -143,6 +142,16 @@ impl ReducerHandle {
     #[getter]
     fn forked(&self) -> bool {
         self.background.forked()
+    }
+
+    #[getter]
+    fn nonfinite_remedy(&self) -> String {
+        lock(&self.nonfinite_remedy).clone()
+    }
+
+    #[setter]
+    fn set_nonfinite_remedy(&self, remedy: String) {
+        *lock(&self.nonfinite_remedy) = remedy;
     }
 
     /// The exchange of a step.
@@ -317,7 +326,7 @@ impl ReducerHandle {
 
     /// Waits until all averages are done, and all messages of this rank have left.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
-        self.background.wait(py, &self.nonfinite_remedy)
+        self.background.wait(py, &self.nonfinite_remedy())
     }
 
     /// The cost of the last step, and of all steps together. `ratio` compares message sizes, each
@@ -417,14 +426,14 @@ impl ReducerHandle {
 
     /// Ends the background thread after the submitted averages, and waits for it. Afterwards, other
     /// calls raise `ConfigError`. Does nothing in a forked process.
-    fn close(&mut self, py: Python<'_>) -> PyResult<()> {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.background.close(py)
     }
 
     /// Makes `close` wait for at most a second, because this rank has failed and other ranks may
     /// never answer. The background thread then ends after the submitted averages, or at the
     /// deadline.
-    fn hurry(&mut self) {
+    fn hurry(&self) {
         self.background.hurry();
     }
 

@@ -1,5 +1,8 @@
 """Compressed collectives as functions, and averages of gradients without a wrapper."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -186,3 +189,23 @@ def test_a_part_of_means_in_16_bits_leaves_the_tensor():
     for rank, (tensor, part) in enumerate(ranks(2, part_of_means)):
         assert part.tolist() == [3.0, 4.5, 6.0, 7.5]
         assert tensor.tolist() == [at * (rank + 1.0) for at in range(8)]
+
+
+def closed_by_another_thread(rank, size):
+    reducer = Options("none").reducer([("w", torch.empty(4))], Channel(private_groups()))
+    tensor = torch.full((4,), rank + 1.0)
+    # Rank 0 waits for this long.
+    time.sleep(0.5 * rank)
+    reducer.average(reducer.tensor_group(["w"]), 0, buffer(tensor))
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(reducer.wait)
+        time.sleep(0.2)
+        reducer.nonfinite_remedy, is_waiting = "none", not waiting.done()
+        reducer.close()
+        waiting.result()
+    return tensor.tolist(), is_waiting
+
+
+def test_a_thread_closes_an_exchange_for_which_another_one_waits():
+    first, second = ranks(2, closed_by_another_thread)
+    assert first == ([1.5] * 4, True) and second[0] == [1.5] * 4

@@ -381,6 +381,22 @@ def test_threads_read_while_another_follows(tmp_path):
     same(receiver.tensors(), weights)
 
 
+def test_threads_share_an_update():
+    weights = {"w": numpy.random.default_rng(63).normal(size=1 << 22).astype("float32")}
+    new = changed(weights, 0.5, 64)
+    stream = b"".join(delta.Sender(weights).diff(new))
+    receiver = delta.Receiver({"w": weights["w"].copy()})
+    update = receiver.stage(stream)
+    with ThreadPoolExecutor(3) as pool:
+        commits = [pool.submit(update.commit) for _ in range(2)]
+        reading = pool.submit(lambda: [(update.version, update.changed_elements, dict(update.tensors())) for _ in range(3)])
+        assert [commit.result() for commit in commits] == [None, None]
+    for version, elements, tensors in reading.result():
+        assert version == 1 and elements > 0
+        same(tensors.items(), new)
+    same(receiver.tensors(), new)
+
+
 def test_it_needs_no_torch():
     code = "import sys; sys.modules['torch'] = None; import numpy, gradwire.delta as delta; delta.Sender({'w': numpy.ones(3)})"
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)

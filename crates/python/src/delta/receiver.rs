@@ -107,7 +107,7 @@ impl DeltaReceiver {
                 .ok_or_else(|| Failure::config(format!("the receiver has no tensor {tensor}")))?;
             let mut out = Bytes::new(address, len);
             copy(receiver.tensors(), tensor, out.get_mut())?;
-            update.write(tensor, out.get_mut());
+            update.apply(tensor, out.get_mut());
             Ok(())
         };
         Ok(errors::detached(py, write)?)
@@ -152,12 +152,12 @@ impl DeltaReceiver {
     }
 
     /// Writes a staged update.
-    fn commit(&self, py: Python<'_>, update: &mut DeltaUpdate) -> PyResult<()> {
+    fn commit(&self, py: Python<'_>, update: &DeltaUpdate) -> PyResult<()> {
         refuse_watched(self)?;
-        let update = update.get_mut();
         let write = || {
+            // Before the update: those who read both take them in this order.
             let mut receiver = self.write();
-            receiver.commit(update)?;
+            receiver.commit(&mut update.write())?;
             let mut list = self.tensors.write().unwrap_or_else(PoisonError::into_inner);
             if receiver.tensors().tensors() != &***list {
                 *list = Arc::new(receiver.tensors().tensors().to_vec());

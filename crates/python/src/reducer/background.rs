@@ -1,8 +1,9 @@
 //! The background thread of a reducer, and how the interpreter waits for it.
 
 use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use gradwire_exchange::patience::GRACE;
@@ -19,11 +20,11 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// The thread of a reducer. All waiting leaves the interpreter to other threads and ends at Ctrl-C.
 pub(super) struct Background {
     /// None after `close`.
-    thread: Option<ReducerThread>,
+    thread: Mutex<Option<ReducerThread>>,
     /// Disconnected when the thread has dropped its transport.
     ended: Mutex<Receiver<()>>,
     /// Whether `close` waits only a moment.
-    hurries: bool,
+    hurries: AtomicBool,
     /// The process with the thread; a forked process has none.
     process: u32,
     shared: Arc<Shared>,
@@ -32,9 +33,9 @@ pub(super) struct Background {
 impl Background {
     pub(super) fn new(thread: ReducerThread, ended: Receiver<()>) -> Self {
         Self {
-            thread: Some(thread),
+            thread: Mutex::new(Some(thread)),
             ended: Mutex::new(ended),
-            hurries: false,
+            hurries: AtomicBool::new(false),
             process: process::id(),
             shared: Arc::default(),
         }
@@ -147,13 +148,13 @@ impl Background {
 
     /// Ends the thread after the submitted averages, and waits for it. Does nothing in a forked
     /// process.
-    pub(super) fn close(&mut self, py: Python<'_>) -> PyResult<()> {
+    pub(super) fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.forked() {
             return Ok(());
         }
         // The thread finishes its jobs by itself.
-        drop(self.thread.take());
-        let until = self.hurries.then(|| Instant::now() + GRACE);
+        drop(self.thread().take());
+        let until = self.hurries.load(Ordering::Relaxed).then(|| Instant::now() + GRACE);
         let wait = || {
             let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
             ended.recv_timeout(GLANCE)
@@ -168,8 +169,8 @@ impl Background {
     }
 
     /// Makes `close` wait only a moment.
-    pub(super) fn hurry(&mut self) {
-        self.hurries = true;
+    pub(super) fn hurry(&self) {
+        self.hurries.store(true, Ordering::Relaxed);
     }
 
     /// Aborts the exchange on all ranks.
@@ -193,7 +194,11 @@ impl Background {
 
     /// Submits a job; returns false if the thread has ended or was closed.
     fn submit(&self, job: impl FnOnce(&mut Reducer) + Send + 'static) -> bool {
-        self.thread.as_ref().is_some_and(|thread| thread.submit(job))
+        self.thread().as_ref().is_some_and(|thread| thread.submit(job))
+    }
+
+    fn thread(&self) -> MutexGuard<'_, Option<ReducerThread>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Submits a flush of all messages.
@@ -215,7 +220,7 @@ impl Drop for Background {
         if self.forked() {
             // Dropping it would take locks that a thread of the other process may hold, and end
             // connections of that process.
-            std::mem::forget(self.thread.take());
+            std::mem::forget(std::mem::take(&mut self.thread));
         }
     }
 }

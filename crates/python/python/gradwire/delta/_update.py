@@ -30,8 +30,8 @@ class Update:
 
     @property
     def is_applied(self) -> bool:
-        """Whether the receiver's weights are those of the update already, so nothing is to be
-        done."""
+        """Whether the receiver's weights were those of the update already when it was staged, so
+        nothing is to be done."""
         return self._update.is_applied
 
     @property
