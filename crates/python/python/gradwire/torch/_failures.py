@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from threading import Condition
+from threading import Condition, RLock
 from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 from uuid import uuid4
 
@@ -207,11 +207,13 @@ class Pending:
 
     def __init__(self) -> None:
         self._count = 0
-        self._idle = Condition()
+        self._lock = RLock()
+        self._idle = Condition(self._lock)
 
     def begin(self) -> None:
         """One more begins."""
-        with self._idle:
+        # Without the methods of the condition, which are written in Python.
+        with self._lock:
             self._count += 1
 
     def end(self) -> None:
