@@ -1,7 +1,7 @@
 """Estimates how many cycles an element takes in the inner loops of kernels, with llvm-mca, for
 processors that are not at hand.
 
-    benchmarks/cycles.py > results/bench/cycles.md
+    benchmarks/cycles.py     # prints the estimates of results/bench/kernels.md
 
 llvm-mca models a processor's decoders and execution units, and assumes that all data is in the
 first-level cache. An address that a store increments does not wait for the data to be stored, as it
@@ -51,6 +51,7 @@ MACHINES = [
     Machine("Zen 5, AVX2", "x86_64-unknown-linux-gnu", "x86-64", "znver5", "avx2", ["cargo", "rustc"]),
     Machine("Sapphire Rapids, AVX-512", "x86_64-unknown-linux-gnu", "x86-64", "sapphirerapids", "avx512", ["cargo", "rustc"]),
     Machine("Sapphire Rapids, AVX2", "x86_64-unknown-linux-gnu", "x86-64", "sapphirerapids", "avx2", ["cargo", "rustc"]),
+    Machine("Zen 3, AVX2", "x86_64-unknown-linux-gnu", "x86-64", "znver3", "avx2", ["cargo", "rustc"]),
 ]
 
 
