@@ -36,12 +36,12 @@ const TESTS: &str =
 /// Random inputs of each of their properties, a quarter of what other processors try: the emulator
 /// is slow.
 const CASES: &str = "64";
-/// The tests of compressors, exchanges and the models' sums, and the digests of the small committed
-/// runs: parts with their commands.
+/// The tests of compressors, exchanges and the models' sums and tanh, and the digests of the small
+/// committed runs: parts with their commands.
 const MORE: [(&str, &str); 4] = [
     ("compressors", "test -p gradwire --lib --no-fail-fast"),
     ("exchanges", "test -p gradwire-exchange --lib --tests --no-fail-fast"),
-    ("models", "test -p gradwire-models --lib --no-fail-fast -- matmul conv::kernels"),
+    ("models", "test -p gradwire-models --lib --no-fail-fast -- matmul conv::kernels tanh::"),
     ("runs", "test -p gradwire-testbed --test committed_runs --no-fail-fast"),
 ];
 const KERNELS: &str = "kernels";

@@ -39,6 +39,7 @@ mod resnet9;
 mod rows;
 mod score;
 mod statistics;
+mod tanh;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

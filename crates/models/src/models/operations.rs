@@ -3,6 +3,7 @@
 use super::maps::Maps;
 use super::pass::Pass;
 use super::pointwise::{highest, sum};
+use super::tanh;
 
 /// Negative values become 0.
 pub(super) fn relu(pass: &mut Pass<'_>, mut x: Maps) -> Maps {
@@ -14,7 +15,7 @@ pub(super) fn relu(pass: &mut Pass<'_>, mut x: Maps) -> Maps {
 
 /// The hyperbolic tangent.
 pub(super) fn tanh(pass: &mut Pass<'_>, mut x: Maps) -> Maps {
-    x.values_mut().iter_mut().for_each(|x| *x = x.tanh());
+    x.values_mut().iter_mut().for_each(|x| *x = tanh::tanh(*x));
     record_each(pass, &x, |y, gradient| gradient * (1.0 - y * y));
     x
 }

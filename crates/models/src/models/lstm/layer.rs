@@ -14,6 +14,7 @@
 //! The gradient of W is one product over all times.
 
 use super::super::layout::{Init, Layout};
+use super::super::tanh::tanh;
 use crate::matmul::{Matrix, multiply};
 
 /// The initial values of all parameters but the gates' biases: uniform in ±0.05.
@@ -215,8 +216,4 @@ fn deactivate(
 
 fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + (-x).exp())
-}
-
-fn tanh(x: f32) -> f32 {
-    x.tanh()
 }
