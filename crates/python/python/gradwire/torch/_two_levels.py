@@ -311,7 +311,7 @@ def _connected(nodes: Nodes, ranks: List[int], request: Request, control: _core.
     model = model_of(request.named, options, nodes.count)
     cut, local_rank = model.cut(nodes.local), nodes.local_rank_of(control.rank)
     # The averages of a node are float32.
-    tensors = [(name, torch.empty(shape, device="meta")) for name, shape in model.shapes.items()]
+    tensors = [(name, torch.empty(shape, dtype=torch.float32, device="meta")) for name, shape in model.shapes.items()]
     create = lambda channel: request.create(options, tensors, channel, parts_of(cut, local_rank, nodes.local))
     # Whatever is refused on some ranks only is refused on all, before the others connect.
     _agree(control, lambda: create(Alone(nodes.count)).close())
