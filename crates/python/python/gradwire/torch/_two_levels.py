@@ -17,6 +17,7 @@ import hashlib
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
+from math import prod
 from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -121,6 +122,10 @@ class TwoLevels:
         slice's own name, and its shape. A slice may have no elements."""
         parts = parts_of(self._cut, self.nodes.local_rank_of(self.rank), self.nodes.local).of_tensors
         return [(name, own, shape) for name, own, (_, shape) in zip(self.names, self.column.names, parts)]
+
+    def owned(self) -> Dict[str, int]:
+        """The number of elements that this rank owns of each parameter."""
+        return {name: prod(shape) for name, _, shape in self.slices()}
 
     def tensor_group(self, names: Sequence[str]) -> int:
         """The number of a group of parameters, given in the order of their values."""
