@@ -211,7 +211,10 @@ class TwoLevels:
 
     def gather(self, step: int, own: bytes) -> List[bytes]:
         """Returns the bytes of all ranks, in rank order, on every rank."""
-        gathered: List[bytes] = self._control.gather(step, own)
+        try:
+            gathered: List[bytes] = self._control.gather(step, own)
+        except (_core.PeerLostError, _core.DeadlineError) as error:
+            raise self.failures.of_control(error) from error
         return gathered
 
     def traffic(self) -> List[int]:
