@@ -260,3 +260,24 @@ def alone(rank, size):
 def test_a_lost_rank_is_named():
     (kind, name, message, _), other = outcomes(2, alone)
     assert (kind, name, other[0]) == ("error", "PeerLostError", "ok") and "rank 1" in message, message
+
+
+def narrow(rank, size):
+    """The bytes of gradients and of gathered parameters of 32 and of 16 bits, without
+    compression."""
+    found = []
+    for dtype in (torch.float32, torch.bfloat16):
+        policy = {"mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype)}
+        run = Run(rank, size, ["none"] * 4, policy, parameters="none", transport="device")
+        run.step(0)
+        stats = run.handle.stats()
+        assert "messages travel through the device" in str(run.handle.describe())
+        found.append((stats["message_bytes"], stats["bytes_up"], stats["parameter_bytes_up"]))
+    return found
+
+
+def test_uncompressed_values_of_16_bits_travel_in_16_bits():
+    for whole, halves in ranks(2, narrow):
+        for what, one, other in zip(("messages", "gradients", "parameters"), whole, halves):
+            # Messages are padded.
+            assert 0.5 <= other / one < 0.6, (what, one, other)

@@ -166,3 +166,17 @@ def small(rank, size):
 
 def test_ranks_without_slices_take_part_and_refusals_are_the_same_on_all():
     assert ranks(4, small) == [300, 0, 300, 0]
+
+
+def lost_node(rank, size):
+    run = Run(rank, ["int8"], [2 * 4096], nodes=2, transport="device", deadline=5.0)
+    # DistributedDataParallel itself waits for other ranks in the second step.
+    run.step(0), run.step(1)
+    if rank > 1:
+        os._exit(9)
+    run.step(2)
+
+
+def test_a_rank_of_a_lost_node_is_named_by_the_other_node():
+    for found in outcomes(4, lost_node)[:2]:
+        assert found[1] == "PeerLostError" and ("rank 2 (node 1, local rank 0)" in found[2] or "rank 3 (node 1, local rank 1)" in found[2]), found

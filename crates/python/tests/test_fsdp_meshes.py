@@ -4,7 +4,7 @@ import numpy
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import gradwire
 import gradwire.torch
@@ -117,3 +117,26 @@ def one_replica(rank, size):
 def test_a_mesh_with_one_replica_saves_all_ranks_and_another_mesh_is_refused():
     for ranks_saved, message in ranks(2, one_replica):
         assert ranks_saved == 2 and "resume on the same mesh" in message
+
+
+def narrow(rank, size):
+    """The bytes that a rank sends uncompressed, as replica and as shard, in 32 and in 16 bits."""
+    found = []
+    for dtype in (torch.float32, torch.bfloat16):
+        mesh = init_device_mesh(DEVICE.type, (size, 1), mesh_dim_names=("nodes", "shards"))
+        model = shard(mesh["shards"], mp_policy=MixedPrecisionPolicy(reduce_dtype=dtype))
+        handle = gradwire.torch.fsdp.register(model, "none", replicas=mesh["nodes"])
+        train(model, adam(model), rank, range(1))
+        sent = handle.stats()["bytes_up"]
+        model = shard(init_device_mesh(DEVICE.type, (size,)), mp_policy=MixedPrecisionPolicy(param_dtype=dtype))
+        handle = gradwire.torch.fsdp.register(model, "int8", parameters="none")
+        train(model, adam(model), rank, range(1))
+        found.append((sent, handle.stats()["parameter_bytes_up"]))
+    return found
+
+
+def test_replicas_and_gathers_send_values_of_16_bits_in_16_bits():
+    for (gradients, parameters), (narrow_gradients, narrow_parameters) in ranks(2, narrow):
+        # Besides values, messages have headers.
+        assert 0.5 <= narrow_gradients / gradients < 0.51, (narrow_gradients, gradients)
+        assert 0.5 <= narrow_parameters / parameters < 0.51, (narrow_parameters, parameters)

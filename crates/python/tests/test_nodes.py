@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
 import gradwire.torch
-from models import build, flat, local, train
+from models import Net, build, flat, local, train
 from world import outcomes, ranks
 
 # Cut for two and for three ranks a node; whole and compressed; whole and raw.
@@ -490,3 +490,70 @@ def test_kernels_compress_slices_as_the_host_does():
         for step, means in enumerate(of_rank["int8"][0]):
             assert all(torch.equal(mean, oracle[step][name]) for name, mean in means.items())
         assert "compressed on the GPU" in of_rank["int8"][2]
+
+
+def placed(rank, size, cases):
+    """The refusals of nodes that torchrun's variables would give, and the process groups left."""
+    model, found = DistributedDataParallel(Given()), []
+    groups = torch.distributed.distributed_c10d._world.pg_map
+    before = len(groups)
+    for nodes in cases:
+        os.environ.update(GROUP_RANK=str(nodes[rank]), LOCAL_WORLD_SIZE=str(nodes.count(nodes[rank])))
+        with pytest.raises(gradwire.ConfigError) as refused:
+            gradwire.torch.register(model, nodes="auto")
+        found.append(str(refused.value))
+        assert len(groups) == before
+    return found
+
+
+def test_ranks_of_torchrun_that_form_no_equal_nodes_are_refused_on_all_ranks():
+    for unequal, apart in ranks(4, placed, [(0, 0, 0, 1), (0, 1, 0, 1)]):
+        assert "(node 0 has 3, node 1 has 1)" in unequal and "start the same number on each, or use nodes=None" in unequal, unequal
+        assert "the ranks of node 0 do not follow each other: rank 2 is there, but rank 1 is not" in apart and "nodes=None" in apart, apart
+
+
+def lost_in_rounds(rank, size, culprits, ends):
+    torch.manual_seed(rank)
+    model = nn.Linear(160, 80)
+    local_steps = gradwire.torch.LocalSteps(model, torch.optim.SGD(model.parameters(), lr=0.1), every=1, nodes=2, deadline=5.0)
+    for step in range(3):
+        if step == 2 and rank in culprits:
+            if ends:
+                os._exit(0)
+            time.sleep(18)
+        local_steps.zero_grad()
+        model(torch.ones(4, 160)).square().mean().backward()
+        local_steps.step()
+
+
+@pytest.mark.parametrize(
+    "culprits, ends, error", [([3], True, "PeerLostError"), ([1], False, "DeadlineError"), ([2, 3], True, "PeerLostError")]
+)
+def test_a_rank_or_node_lost_in_a_round_is_named_on_all_ranks(culprits, ends, error):
+    named = [f"rank {culprit} (node {culprit // 2}" for culprit in culprits]
+    for rank, result in enumerate(outcomes(4, lost_in_rounds, culprits, ends)):
+        if rank not in culprits:
+            assert result[1] == error and any(one in result[2] for one in named), result
+
+
+def one_bit(rank, size, cases):
+    """Training with 1-bit Adam, whose momentum is exchanged from the third step on."""
+    found = []
+    for options in cases:
+        torch.manual_seed(0)
+        model = DistributedDataParallel(Net(), bucket_cap_mb=0.001)
+        optimizer = gradwire.torch.OneBitAdam(model.parameters(), lr=0.01, freeze=2)
+        gradwire.torch.register(model, optimizer=optimizer, **options)
+        train(model, optimizer, rank, range(6))
+        found.append(flat(model))
+    return found
+
+
+def test_one_bit_adam_and_threads_work_over_two_levels():
+    cases = [{"compressor": "none"}, {"compressor": "none", "nodes": 2}]
+    cases += [{"compressor": "onebit", "nodes": 2, "threads": threads} for threads in (1, 2)]
+    found = ranks(4, one_bit, cases)
+    for one_level, two_levels, compressed, of_threads in found:
+        numpy.testing.assert_allclose(two_levels, one_level, rtol=0, atol=1e-4)
+        assert (two_levels == found[0][1]).all() and (compressed == found[0][2]).all() and (of_threads == compressed).all()
+        assert abs(compressed - one_level).max() > 1e-4

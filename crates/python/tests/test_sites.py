@@ -448,3 +448,28 @@ def test_models_and_groups_that_do_not_fit_are_refused_on_all_ranks():
     for found in ranks(4, all_refused):
         for case, says in REFUSED.items():
             assert says in found[case], (case, found)
+
+
+def low_rank(rank, size):
+    """Training of sites whose rows a low-rank method sees as matrices."""
+    mesh = mesh_of(2, size)
+    site, part = mesh["sites"].get_local_rank(), mesh["shards"].get_local_rank()
+    model = shard(mesh["shards"])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    steps = gradwire.torch.LocalSteps(model, optimizer, every=1, compressor="powersgd:rank=2", process_group=mesh["sites"])
+    start = model.first.weight.full_tensor().detach()
+    train(model, steps, site, range(2), (part, 2))
+    moved = model.first.weight.full_tensor().detach() - start
+    sent = {one.name for one in steps.describe().tensors if one.compressor.startswith("powersgd")}
+    return whole(model), [torch.linalg.matrix_rank(rows, rtol=1e-3).item() for rows in moved.split([49, 48])], sent, steps.stats()["bytes_up"]
+
+
+def test_low_rank_methods_see_the_rows_of_a_shard_as_a_matrix():
+    found = ranks(4, low_rank)
+    for rank, (parameters, matrix_ranks, sent, bytes_up) in enumerate(found):
+        assert (parameters == found[0][0]).all()
+        # The sum of two steps, each of rank 2, in each shard.
+        assert all(1 <= one <= 4 for one in matrix_ranks), matrix_ranks
+        assert {name.partition("[")[0] for name in sent} == {"first.weight", "second.weight"}, sent
+        # Factors of two matrices, of which the larger has 49 x 64 elements, and small tensors.
+        assert bytes_up < 4 * (2 * (49 + 64) + 2 * (3 + 97) + 49 * 3 + 10) + 1000

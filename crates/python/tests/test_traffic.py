@@ -171,3 +171,53 @@ def mixed(rank, size):
 def test_mixed_precision_of_ddp_is_refused_with_a_remedy_that_works():
     ((message, step),) = ranks(1, mixed)
     assert "leave the argument out" in message and "torch.autocast" in message and step == 0
+
+
+NODES = [
+    # Of these the second has 16-bit gradients, and slices have 32 bits.
+    ("none", GATHERED),
+    ("none", HALVES),
+    ("none", {}),
+    ("bf16", HALVES),
+]
+
+
+def of_nodes(rank, size):
+    """What is told of two levels, by ``register`` and by ``LocalSteps``."""
+    found = [warned(lambda: build(spec, nodes=3, **options)[1]) for spec, options in NODES]
+    for options in (GATHERED, {}):
+        net = Net()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        found.append(warned(lambda: gradwire.torch.LocalSteps(net, optimizer, compressor="none", nodes=3, **options)))
+    return found
+
+
+def of_groups(rank, size):
+    """What the calls of process groups tell."""
+    found = []
+    for options in (GATHERED, {}):
+        group = gradwire.torch.wrap(torch.distributed.new_group(), "none", when="always", **options)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for elements in (6000, 12000):
+                for dtype in (torch.float32, torch.bfloat16):
+                    torch.distributed.all_reduce(torch.ones(elements, dtype=dtype), group=group)
+                torch.distributed.reduce_scatter_tensor(torch.ones(elements // size), torch.ones(elements), group=group)
+        found.append([str(one.message) for one in told if "sends about" in str(one.message)])
+    return found
+
+
+def of_nodes_and_groups(rank, size):
+    return of_nodes(rank, size), of_groups(rank, size)
+
+
+def test_nodes_and_process_groups_that_send_more_tell_it_once():
+    (nodes, groups), *others = ranks(6, of_nodes_and_groups)
+    assert others == [([[]] * 6, [[], []])] * 5
+    for (message,), times in ((nodes[0], "1.5"), (nodes[1], "2"), (nodes[4], "1.5")):
+        assert f"over 3 ranks sends about {times} times the bytes of an uncompressed all-reduce" in message, message
+        assert "between nodes" in message, message
+    assert nodes[2] == nodes[3] == nodes[5] == []
+    ((message,), silent) = groups
+    assert "over 6 ranks sends about 3 times the bytes of an uncompressed all-reduce of the tensors of process group" in message, message
+    assert "exchange='scatter-reduce' sends 1 times as many" in message and silent == [], (message, silent)

@@ -68,7 +68,7 @@ class Model:
 def model_of(named: Iterable[Named], options: Options, nodes: int) -> Model:
     """The parameters of a model that ``nodes`` nodes exchange with these options."""
     shapes = {name: shape_of(parameter) for name, parameter in named}
-    alone = options.reducer_alone([(name, torch.empty(shape, device="meta")) for name, shape in shapes.items()], nodes)
+    alone = options.reducer_alone([(name, torch.empty(shape, dtype=torch.float32, device="meta")) for name, shape in shapes.items()], nodes)
     try:
         stages: List[Tuple[int, int]] = alone.stages
         by_stage = [alone.specs(first) for first, _ in stages]

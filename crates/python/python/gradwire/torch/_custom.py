@@ -84,7 +84,7 @@ class Codec:
         what = f"{self.name}.decompress returned"
         if hasattr(decoded, "__array__") and not isinstance(decoded, torch.Tensor):
             # A copy, because arrays that numpy.frombuffer makes of a message cannot be written.
-            decoded = torch.tensor(decoded)
+            decoded = torch.tensor(decoded, device="cpu")
         if not isinstance(decoded, torch.Tensor):
             raise _core.ConfigError(f"{what} a {type(decoded).__name__}; return a tensor or a NumPy array")
         if decoded.shape != shape:

@@ -56,13 +56,13 @@ def check(compressor: Any) -> None:
 def _tensors() -> Iterator[Tuple[str, torch.Tensor]]:
     generator = torch.Generator().manual_seed(0)
     for shape in [(1,), (7,), (1000,), (33, 31), (4, 3, 3, 3)]:
-        values = torch.randn(shape, generator=generator)
-        for what, tensor in [("normal", values), ("zeros", torch.zeros(shape)), ("large", 1e30 * values), ("small", 1e-30 * values)]:
+        values = torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
+        for what, tensor in [("normal", values), ("zeros", torch.zeros_like(values)), ("large", 1e30 * values), ("small", 1e-30 * values)]:
             yield f"{what} values of shape {shape}", tensor
 
 
 def _check_residual(codec: Codec) -> None:
-    gradient = torch.randn(120, generator=torch.Generator().manual_seed(1))
+    gradient = torch.randn(120, generator=torch.Generator().manual_seed(1), dtype=torch.float32, device="cpu")
     residual = torch.zeros_like(gradient)
     for _ in range(_STEPS):
         corrected = gradient + residual

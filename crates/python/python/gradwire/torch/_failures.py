@@ -167,6 +167,13 @@ class Failures:
         """An error of this rank's column, whose ranks are nodes, with the rank that it names."""
         return renumbered(error, [self._place(rank) for rank in self._nodes.of_column(self._local_rank)])
 
+    def of_control(self, error: Exception) -> Exception:
+        """An error of the connections to all ranks, with the rank that was lost first."""
+        found = renumbered(error, [self._place(rank) for rank in range(self._control.size)])
+        # Ranks that noticed the loss earlier may have ended, and seem to be lost, too.
+        kind, text = unpacked(first_report(self._key, packed(found).decode()).encode())
+        return found if text == str(found) else error_of(kind, text)
+
     def cause_of(self, error: Exception) -> Exception:
         """The error to raise in place of this rank's. All ranks of a failed step call it, so they
         find out which rank is gone, or has caused the failure of the others."""
@@ -179,10 +186,7 @@ class Failures:
             reports = [unpacked(one) for one in self._control.gather(0, packed(own))]
             self._control.wait()
         except _core.GradwireError as lost:
-            found = renumbered(lost, [self._place(rank) for rank in range(self._control.size)])
-            # Ranks that noticed the loss earlier may have ended, and seem to be lost, too.
-            kind, text = unpacked(first_report(self._key, packed(found).decode()).encode())
-            return found if text == str(found) else error_of(kind, text)
+            return self.of_control(lost)
         for primary in _PRIMARY:
             for rank, (kind, text) in enumerate(reports):
                 if primary(kind, text):

@@ -7,6 +7,7 @@ import warnings
 import weakref
 from contextlib import contextmanager
 from functools import partial
+from math import prod
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 import torch
@@ -27,6 +28,7 @@ from ._owners import Owners, gradients_of
 from ._places import LONGEST_ABSENCE, Changes, Kind, Places, is_named
 from ._staging import Output, Staging
 from ._states import State
+from ._traffic import Plain, sizes_of, warn_of_more
 
 
 class Average:
@@ -52,6 +54,7 @@ class GroupExchange(Handle):
         thread of autograd."""
         self._given, self._options = options, options.of_kind(kind)
         self._group_name: str = group.group_name
+        self._calls_of = kind
         # The place of the first call whose average failed.
         self._failed_place = ""
         super().__init__([], self._options, group, None, f"a compressed {kind} of process group '{self._group_name}'")
@@ -83,6 +86,8 @@ class GroupExchange(Handle):
         # Whether messages may not have left, and nobody waits for them yet.
         self._has_sent = self._will_flush = False
         after_steps(self._bind)
+        # The number of places whose traffic was compared with an uncompressed exchange.
+        self._measured = 0
         # The subjects of earlier warnings.
         self._warned: Set[str] = set()
         # The optimizers that took a step after calls of the present step, and of the last one with
@@ -205,6 +210,18 @@ class GroupExchange(Handle):
             self._warned.add(subject)
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
+    def _warn_of_more(self) -> None:
+        """Warns once if the messages of all places together are larger than the tensors."""
+        self._measured = len(self._tensors)
+        if "traffic" in self._warned:
+            return
+        device = self._on_device
+        places = [values for place, values in self._tensors.items() if device is None or device.knows(place)]
+        size = sum(prod(shape) * (4 if element_type == "float32" else 2) for shape, element_type in places)
+        what = f"the tensors of process group '{self._group_name}' so far"
+        if warn_of_more(self._reducer, Plain(size, what, self._calls_of), stacklevel=2, sizes=sizes_of(device)):
+            self._warned.add("traffic")
+
     def _forget(self, place: str) -> bool:
         """Drops what is kept for a place. Returns whether there was anything."""
         if place not in self._tensors:
@@ -219,7 +236,10 @@ class GroupExchange(Handle):
         """Starts a call. If the values of a rank are not finite, all results become NaN."""
         self._awaited.discard(place)
         self._add(place, call.values)
-        if self._stays_on_device(place, call):
+        stays = self._stays_on_device(place, call)
+        if len(self._tensors) != self._measured:
+            self._warn_of_more()
+        if stays:
             average = self._last = Average(self._on_device.average_call(self._step - 1, place, call))  # type: ignore[union-attr]
             average.ended = True
             return average

@@ -138,8 +138,10 @@ class Hook(Handle):
             return
         self._reducer.uses_streams = self._device_exchange is not None
         if self._reducer.rank == 0:
-            plain = Plain(bytes_of(compressed), "the gradients, between nodes,")
-            warn_of_more(self._reducer.column, plain, stacklevel=5, sizes=sizes)
+            # DistributedDataParallel would send the types of the gradients, but slices are float32.
+            bytes_of_one = {name: parameter.real.element_size() for name, parameter in named}
+            size = sum(elements * bytes_of_one[name] for name, elements in self._reducer.owned().items())
+            warn_of_more(self._reducer.column, Plain(size, "the gradients, between nodes,"), stacklevel=5, sizes=sizes)
 
     def _compressed(self, named: Sequence[Named]) -> Sequence[Named]:
         """The tensors that this rank compresses: with nodes, the slices that it owns, as float32

@@ -290,14 +290,18 @@ class LocalSteps(Exchanging, Attaching, JoinInterface, OptimizerProxy):
             self.close()
             raise
         replica.start()
-        if not isinstance(replica.reducer, (TwoLevels, CustomReducer)):
+        if not isinstance(replica.reducer, CustomReducer):
             self._warn_of_more(stacklevel=6)
 
     def _warn_of_more(self, stacklevel: int) -> None:
         """Warns if a round sends more than an uncompressed round, whose changes are float32."""
-        plain = Plain(4 * self._replica.common.numel(), "the changes of a round")
-        only_gathers = self._elastic is not None
-        warn_of_more(self._replica.reducer, plain, stacklevel, only_gathers=only_gathers, sizes=sizes_of(self._on_device))
+        reducer = self._replica.reducer
+        if not isinstance(reducer, TwoLevels):
+            plain = Plain(4 * self._replica.common.numel(), "the changes of a round")
+            warn_of_more(reducer, plain, stacklevel, only_gathers=self._elastic is not None, sizes=sizes_of(self._on_device))
+        elif reducer.rank == 0:
+            plain = Plain(4 * sum(reducer.owned().values()), "the changes of a round, between nodes,")
+            warn_of_more(reducer.column, plain, stacklevel)
 
     def _choose_transport(self, options: LocalOptions, process_group: Optional[Any]) -> None:
         place = _local_transport.choose(self._replica, options, process_group)

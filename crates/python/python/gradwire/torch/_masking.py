@@ -71,7 +71,7 @@ def sent_in_part(named: Sequence[Tuple[str, torch.nn.Parameter]], options: Optio
 def _is_sparse(spec: str) -> bool:
     """Whether the messages of a compressor carry only a part of the elements, with their
     positions."""
-    values = torch.randn(4096, generator=torch.Generator("cpu").manual_seed(0), device="cpu")
+    values = torch.randn(4096, generator=torch.Generator("cpu").manual_seed(0), dtype=torch.float32, device="cpu")
     reducer = Options(spec, raw_below=0).reducer_alone([("tensor", values.view(64, 64))])
     try:
         reducer.average(reducer.tensor_group(["tensor"]), 0, buffer(values))

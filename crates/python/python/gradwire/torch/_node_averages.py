@@ -164,7 +164,7 @@ class DeviceAverage(NodeAverage):
             if self._bucket.elements:
                 self._averaged = between(part, self._exchange.mean, None)
             else:
-                self._averaged = between(part, torch.empty(0, device="cpu"), _reader(not_finite, stream))
+                self._averaged = between(part, torch.empty(0, dtype=torch.float32, device="cpu"), _reader(not_finite, stream))
         self._links.unfinished.add(self)
 
     def finish(self) -> None:

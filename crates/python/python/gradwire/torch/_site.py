@@ -128,7 +128,7 @@ class ShardedSite(Site):
         return self._rows.get(id(parameter))
 
     def exchanged(self, named: Sequence[Named]) -> List[Named]:
-        return [(name, torch.empty(self._rows[id(one)].shape, device="meta")) for name, one in named]
+        return [(name, torch.empty(self._rows[id(one)].shape, dtype=torch.float32, device="meta")) for name, one in named]
 
     def reshard(self) -> None:
         for unit in self._units:

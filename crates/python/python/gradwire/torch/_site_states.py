@@ -93,7 +93,7 @@ class SiteStates:
         """The rows of some parameters, concatenated, from those that the ranks of a site saved."""
         found = []
         for name, rows in zip(self._replica.names[places], self._rows[places]):
-            like = torch.empty(rows.elements.stop - rows.elements.start, device="meta")
+            like = torch.empty(rows.elements.stop - rows.elements.start, dtype=torch.float32, device="meta")
             found.append(cut([one[name] for one in site], rows, like, name))
         return torch.cat(found)
 

@@ -175,7 +175,7 @@ class _Tokens:
         return self._codec.encode(f"tokens for {to}", list(host.shape), self._step, buffer(host, "the rows"))
 
     def _decode(self, rank: int, step: int, message: torch.Tensor, place: torch.Tensor) -> None:
-        rows = torch.zeros(place.shape)
+        rows = torch.zeros(place.shape, dtype=torch.float32, device="cpu")
         name = f"tokens for {self._rank}"
         self._codec.decode_add(name, list(rows.shape), step, rank, message.numpy().tobytes(), 1.0, buffer(rows))
         place.copy_(rows)

@@ -51,8 +51,9 @@ def warn_of_more(
     *,
     only_gathers: bool = False,
     sizes: Optional[Callable[[int], float]] = None,
-) -> None:
-    """Warns on rank 0, with the remedy, if an exchange sends more bytes than the plain one.
+) -> bool:
+    """Warns on rank 0, with the remedy, if an exchange sends more bytes than the plain one. Returns
+    whether it has warned.
 
     Over n ranks, each rank sends in an all-reduce 2 (n - 1) / n times the size of the gradients. In
     an all-gather it sends n - 1 times the size of its message, in a scatter-reduce 2 (n - 1) / n
@@ -62,12 +63,12 @@ def warn_of_more(
     the host's, as those that stay on a device do.
     """
     if reducer.rank > 0 or reducer.size < 2:
-        return
+        return False
     size_at = sizes or reducer.fewest_bytes
     stages = [_stage(reducer.exchange_at(step), reducer.size, step, size_at(step) / max(plain.size, 1)) for step, _ in reducer.stages]
     worst = max(stages, key=lambda stage: stage.sent)
     if worst.sent <= _MARGIN:
-        return
+        return False
     later = [stage.first for stage in stages if stage.first > worst.first]
     steps = f" in its steps {worst.first} to {later[0] - 1}" if later else f" from step {worst.first} on" if worst.first else ""
     may_change = worst.exchange == "all-gather" and not only_gathers and worst.size <= _MARGIN
@@ -78,6 +79,7 @@ def warn_of_more(
         RuntimeWarning,
         stacklevel=stacklevel,
     )
+    return True
 
 
 def _stage(exchange: str, ranks: int, first: int, size: float) -> _Stage:

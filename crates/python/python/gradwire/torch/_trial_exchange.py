@@ -65,7 +65,7 @@ class TrialExchange:
         it."""
         parameter = self._named[index][1]
         if parameter.grad is None:
-            return torch.zeros(as_reals(parameter).numel(), device="cpu")
+            return torch.zeros(as_reals(parameter).numel(), dtype=torch.float32, device="cpu")
         gradient = parameter.grad.detach().resolve_conj().resolve_neg()
         return as_reals(gradient).flatten().float().cpu()
 

@@ -17,6 +17,7 @@ import hashlib
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
+from math import prod
 from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -122,6 +123,10 @@ class TwoLevels:
         parts = parts_of(self._cut, self.nodes.local_rank_of(self.rank), self.nodes.local).of_tensors
         return [(name, own, shape) for name, own, (_, shape) in zip(self.names, self.column.names, parts)]
 
+    def owned(self) -> Dict[str, int]:
+        """The number of elements that this rank owns of each parameter."""
+        return {name: prod(shape) for name, _, shape in self.slices()}
+
     def tensor_group(self, names: Sequence[str]) -> int:
         """The number of a group of parameters, given in the order of their values."""
         key = tuple(names)
@@ -206,7 +211,10 @@ class TwoLevels:
 
     def gather(self, step: int, own: bytes) -> List[bytes]:
         """Returns the bytes of all ranks, in rank order, on every rank."""
-        gathered: List[bytes] = self._control.gather(step, own)
+        try:
+            gathered: List[bytes] = self._control.gather(step, own)
+        except (_core.PeerLostError, _core.DeadlineError) as error:
+            raise self.failures.of_control(error) from error
         return gathered
 
     def traffic(self) -> List[int]:
@@ -311,7 +319,7 @@ def _connected(nodes: Nodes, ranks: List[int], request: Request, control: _core.
     model = model_of(request.named, options, nodes.count)
     cut, local_rank = model.cut(nodes.local), nodes.local_rank_of(control.rank)
     # The averages of a node are float32.
-    tensors = [(name, torch.empty(shape, device="meta")) for name, shape in model.shapes.items()]
+    tensors = [(name, torch.empty(shape, dtype=torch.float32, device="meta")) for name, shape in model.shapes.items()]
     create = lambda channel: request.create(options, tensors, channel, parts_of(cut, local_rank, nodes.local))
     # Whatever is refused on some ranks only is refused on all, before the others connect.
     _agree(control, lambda: create(Alone(nodes.count)).close())

@@ -109,7 +109,7 @@ def _tables(bits: int, batch: Batch) -> Tuple[torch.Tensor, torch.Tensor, torch.
     levels = torch.tensor(_levels(bits), dtype=torch.float32, device="cpu")
     doubles = levels.double()
     # One number more, so the table for one bit is not empty.
-    limits = torch.cat([((doubles[:-1] + doubles[1:]) / 2).float(), torch.zeros(1, device="cpu")])
+    limits = torch.cat([((doubles[:-1] + doubles[1:]) / 2).float(), torch.zeros(1, dtype=torch.float32, device="cpu")])
     tables = _rows(batch), batch.moved(limits), batch.moved(torch.cat([levels, -levels]))
     for table in tables:
         permanent(table)

@@ -61,7 +61,7 @@ class Tables:
 def _tables(batch: Batch) -> Tables:
     numbers = _numbers()
     magnitudes = numbers[:129].double()
-    limits = torch.cat([((magnitudes[:-1] + magnitudes[1:]) / 2).float(), torch.full((1,), math.inf, device="cpu")])
+    limits = torch.cat([((magnitudes[:-1] + magnitudes[1:]) / 2).float(), torch.full((1,), math.inf, dtype=torch.float32, device="cpu")])
     patterns = limits[:-1].view(torch.int32).long()
     for shift in range(22, 0, -1):
         cells = patterns >> shift
