@@ -1,4 +1,5 @@
 import gc
+import importlib
 import importlib.util
 import os
 import sys
@@ -28,7 +29,11 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Keeps garbage collectors away from what has been imported: traversing it takes long, and
-    copies the memory of ranks."""
+    """Imports the kernels for GPUs, which each rank that runs them would import; and keeps garbage
+    collectors away from what has been imported: traversing it takes long, and copies the memory of
+    ranks."""
+    if "triton" in sys.modules:
+        for name in ("_exchange", "_node_transport", "_transport"):
+            importlib.import_module(f"gradwire.torch.cuda.{name}")
     gc.collect()
     gc.freeze()

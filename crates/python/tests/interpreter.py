@@ -11,15 +11,22 @@ from triton.runtime import interpreter
 
 def hasten():
     """Leaves out what changes no result; must be called before kernels are run."""
+    interpreter.InterpretedFunction.__call__ = _call
+    interpreter._patch_builtin = _patch_builtin
     # A launch replaces the builtins of `triton.language` by interpreted ones, and each call of a
     # device function searches for them again. Triton's own device functions use
     # `triton.language.core`, which no launch of ours replaces: that is done here, once.
     interpreter._patch_lang(standard.zeros.fn)
-    interpreter.InterpretedFunction.__call__ = _call
-    interpreter._patch_builtin = _patch_builtin
     # It computes whether integers overflow, and does not look at the answer.
     builder = interpreter.interpreter_builder
     builder.options = replace(builder.options, sanitize_overflow=False)
+    # It looks at each argument of a builtin for what few arguments are.
+    core._unwrap_if_constexpr = _unwrapped(core._unwrap_if_constexpr)
+    core.dtype.__eq__ = _same(core.dtype.__eq__)
+    TritonSemantic.binary_op_type_checking_impl = _of_one_type(TritonSemantic.binary_op_type_checking_impl)
+    TritonSemantic.computation_type_impl = _by_names(TritonSemantic.computation_type_impl)
+    # It checks that its own results fit their types.
+    interpreter.TensorHandle.__post_init__ = lambda handle: None
     # For each value it makes a table of all types, to look up one.
     interpreter._get_np_dtype = _by_name(interpreter._get_np_dtype)
     # For each value it makes its type, and the type of its shape.
@@ -43,9 +50,61 @@ _builtins = {}
 def _patch_builtin(package, builder, scope):
     """As Triton's, but searches a package for builtins only once."""
     if package not in _builtins:
-        _builtins[package] = [(name, member) for name, member in inspect.getmembers(package) if core.is_builtin(member)]
+        members = inspect.getmembers(package, core.is_builtin)
+        _builtins[package] = [(name, _interpreted(member)) for name, member in members]
     for name, member in _builtins[package]:
-        interpreter._patch_attr(package, name, member, builder, scope)
+        scope.set_attr(package, name, member)
+
+
+def _interpreted(builtin):
+    """A builtin that is called outside of compiled code, without the check that it is not."""
+    function = getattr(builtin, "__wrapped__", builtin)
+
+    def call(*arguments, **named):
+        named["_semantic"] = interpreter.interpreter_semantic
+        return function(*arguments, **named)
+
+    return call
+
+
+# What a value is that holds no constant.
+_NO_CONSTANTS = {core.tensor, core.dtype, str, int, bool, float, type(None)}
+
+
+def _unwrapped(unwrap):
+    return lambda value: value if type(value) in _NO_CONSTANTS else unwrap(value)
+
+
+def _same(equal):
+    return lambda one, other: one is other or equal(one, other)
+
+
+# Types of which two values are computed in this type.
+_COMPUTED_IN = {"int32", "uint32", "int64", "uint64", "fp32", "fp64"}
+
+
+def _of_one_type(convert):
+    """The conversion of two operands, which leaves those of the same type."""
+
+    def convert_or_leave(semantic, one, other, *others, **named):
+        if type(one) is type(other) is core.tensor and one.dtype.name == other.dtype.name in _COMPUTED_IN:
+            return semantic.broadcast_impl_value(one, other)
+        return convert(semantic, one, other, *others, **named)
+
+    return convert_or_leave
+
+
+def _by_names(compute):
+    """The type in which two operands are computed, found once for each pair of types."""
+    known = {}
+
+    def remembered(semantic, one, one_is_scalar, other, other_is_scalar, divides):
+        key = one.name, one_is_scalar, other.name, other_is_scalar, divides
+        if key not in known:
+            known[key] = compute(semantic, one, one_is_scalar, other, other_is_scalar, divides)
+        return known[key]
+
+    return remembered
 
 
 def _by_name(function):

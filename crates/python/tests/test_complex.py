@@ -7,7 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 import gradwire.torch
 from gradwire.torch._tensors import as_reals, shape_of
 from models import exchange_bytes
-from world import ranks
+from world import in_turn
 
 
 class Spectral(nn.Module):
@@ -61,15 +61,15 @@ def trained(rank, size, compressor, steps=20):
 
 
 def test_uncompressed_complex_gradients_are_averaged_as_by_ddp():
-    plain, none = ranks(2, trained, None), ranks(2, trained, "none")
+    plain, none = in_turn(2, (trained, None), (trained, "none"))
     assert {weights for weights, *_ in plain} == {weights for weights, *_ in none}
     assert len({weights for weights, *_ in none}) == 1
 
 
 def test_complex_gradients_are_compressed_as_pairs_of_reals():
-    _, plain, _ = ranks(2, trained, None)[0]
-    for compressor in ("eden:bits=4", "3lc", Halves()):
-        results = ranks(2, trained, compressor)
+    compressors = ("eden:bits=4", "3lc", Halves())
+    ((_, plain, _), _), *compressed = in_turn(2, (trained, None), *((trained, compressor) for compressor in compressors))
+    for compressor, results in zip(compressors, compressed):
         assert len({weights for weights, *_ in results}) == 1
         _, losses, tensors = results[0]
         assert abs(sum(losses[-5:]) - sum(plain[-5:])) < 0.1 * sum(plain[-5:]), (compressor, losses, plain)

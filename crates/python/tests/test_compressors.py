@@ -10,7 +10,7 @@ from gradwire._arrays import buffer
 from gradwire.torch._channel import Channel, private_groups
 from gradwire.torch._options import Options
 from models import Net, build, data, flat, train
-from world import ranks
+from world import in_turn
 
 STEPS, LR = 12, 0.2
 # Methods that use gradient and residual separately, keep more than a residual, or run several
@@ -100,8 +100,7 @@ def by_hand(spec, size):
 
 def test_every_compressor_equals_its_messages_by_hand():
     specs = [entry["id"] for entry in gradwire.list()]
-    found = ranks(2, all_of_them, specs)
-    twins = ranks(2, without_a_hook, specs)
+    found, twins = in_turn(2, (all_of_them, specs), (without_a_hook, specs))
     for spec in specs:
         (losses, parameters), (others, same) = found[0][spec], found[1][spec]
         assert (parameters == same).all(), f"{spec}: replicas differ"

@@ -14,7 +14,7 @@ import gradwire.torch
 from gradwire import _core
 from gradwire.torch import _device
 from models import build, data, flat, train
-from world import ranks
+from world import in_turn, ranks
 
 # Of each family of kernels and each memory one whose messages are the host's; with and without
 # uncompressed vectors, and a schedule.
@@ -39,20 +39,20 @@ def run(rank, size, compressor, steps, options, mixed=False):
     return flat(model), losses, handle.stats()["total_bytes_up"]
 
 
-@pytest.mark.parametrize("compressor, options", SETTINGS)
-def test_a_run_on_the_device_has_the_bits_of_one_on_the_host(compressor, options):
-    host = ranks(2, run, compressor, 3, {**options, "device": "host"})
-    device = ranks(2, run, compressor, 3, {**options, "device": "gpu"})
-    for (expected, losses, sent), (found, others, also) in zip(host, device):
-        assert (found == expected).all() and others == losses and also == sent
+def test_a_run_on_the_device_has_the_bits_of_one_on_the_host():
+    places = ("host", "gpu")
+    runs = in_turn(2, *((run, one, 3, {**options, "device": place}) for one, options in SETTINGS for place in places))
+    for setting, host, device in zip(SETTINGS, runs[::2], runs[1::2]):
+        for (expected, losses, sent), (found, others, also) in zip(host, device):
+            assert (found == expected).all() and others == losses and also == sent, setting
 
 
-@pytest.mark.parametrize("compressor", ["eden", "onebit", "adacomp"])
-def test_replicas_are_equal_and_learn_where_the_host_adds_in_another_order(compressor):
-    found = ranks(2, run, compressor, 12, {"device": "gpu"})
-    assert (found[0][0] == found[1][0]).all()
-    for _, losses, _ in found:
-        assert sum(losses[-3:]) < sum(losses[:3])
+def test_replicas_are_equal_and_learn_where_the_host_adds_in_another_order():
+    compressors = ["eden", "onebit", "adacomp"]
+    for compressor, found in zip(compressors, in_turn(2, *((run, one, 12, {"device": "gpu"}) for one in compressors))):
+        assert (found[0][0] == found[1][0]).all(), compressor
+        for _, losses, _ in found:
+            assert sum(losses[-3:]) < sum(losses[:3]), compressor
 
 
 def halves(rank, size, device):
@@ -67,7 +67,7 @@ def halves(rank, size, device):
 
 
 def test_gradients_of_16_bits_get_the_hosts_means():
-    host, device = (ranks(2, halves, where) for where in ("host", "gpu"))
+    host, device = in_turn(2, (halves, "host"), (halves, "gpu"))
     assert all((found == expected).all() for expected, found in zip(host, device))
 
 
@@ -97,20 +97,22 @@ def scaled(rank, size, compressor, dtype, scale, options, device):
 # A factor that is no power of two; signs of 1, which times the factor are too large for 16 bits;
 # and vectors of 16 bits, which keep the factor, beside a matrix with their compressor, which does
 # not.
-@pytest.mark.parametrize("setting, largest", [
+SCALED = [
     (("3lc", torch.float32, 3.0, {}), None),
     (("signsgd", torch.float16, 1e5, {}), 65504.0),
     (("3lc", torch.float16, 3.0, {"rules": {"second.weight": "fp16"}}), None),
-])
-def test_the_factor_of_a_scaler_is_taken_out_before_compression(setting, largest):
-    host, device = (ranks(2, scaled, *setting, where) for where in ("host", "gpu"))
-    assert all((found == expected).all() for expected, found in zip(host, device))
-    assert largest is None or abs(host[0]).max() == largest
+]
+
+
+def test_the_factor_of_a_scaler_is_taken_out_before_compression():
+    runs = in_turn(2, *((scaled, *setting, place) for setting, _ in SCALED for place in ("host", "gpu")))
+    for (setting, largest), host, device in zip(SCALED, runs[::2], runs[1::2]):
+        assert all((found == expected).all() for expected, found in zip(host, device)), setting
+        assert largest is None or abs(host[0]).max() == largest, setting
 
 
 def test_ranks_may_differ_in_where_they_compress():
-    host = ranks(2, run, "3lc", 3, {"device": "host"})
-    mixed = ranks(2, run, "3lc", 3, {}, True)
+    host, mixed = in_turn(2, (run, "3lc", 3, {"device": "host"}), (run, "3lc", 3, {}, True))
     assert all((found == expected).all() for (expected, _, _), (found, _, _) in zip(host, mixed))
 
 
@@ -130,10 +132,11 @@ def after_a_skipped_step(rank, size, culprit, devices):
     return flat(model)
 
 
-@pytest.mark.parametrize("culprit", [0, 1])
-def test_a_step_is_skipped_wherever_ranks_compress(culprit):
-    host, mixed = (ranks(2, after_a_skipped_step, culprit, devices) for devices in (("host", "host"), ("host", "gpu")))
-    assert all((one == host[0]).all() for one in host + mixed)
+def test_a_step_is_skipped_wherever_ranks_compress():
+    places = ("host", "host"), ("host", "gpu")
+    runs = in_turn(2, *((after_a_skipped_step, culprit, devices) for culprit in (0, 1) for devices in places))
+    for culprit, host, mixed in zip((0, 1), runs[::2], runs[1::2]):
+        assert all((one == host[0]).all() for one in host + mixed), culprit
 
 
 # A compressor that keeps a residual and a velocity, and one that keeps a residual.
@@ -163,9 +166,9 @@ def saved(rank, size, before, after, where):
 
 
 def test_states_of_device_and_host_are_the_same():
-    whole = ranks(2, saved, 2, 2, ("host", "host"))
-    for where in [("gpu", "gpu"), ("gpu", "host"), ("host", "gpu")]:
-        found = ranks(2, saved, 2, 2, where)
+    places = [("host", "host"), ("gpu", "gpu"), ("gpu", "host"), ("host", "gpu")]
+    whole, *others = in_turn(2, *((saved, 2, 2, where) for where in places))
+    for where, found in zip(places[1:], others):
         assert all((a == b).all() for a, b in zip(found, whole)), where
 
 

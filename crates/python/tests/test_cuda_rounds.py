@@ -10,7 +10,7 @@ from device import DEVICE
 import gradwire.torch
 from gradwire.torch.cuda import factors
 from models import build, exchange_bytes, flat, train
-from world import ranks
+from world import in_turn, ranks
 
 SETTINGS = [
     ("powersgd:rank=2", {}),
@@ -36,16 +36,18 @@ def run(rank, size, compressor, options, where, steps=3):
     return torch.cat(means).numpy(), handle.stats()["total_bytes_up"]
 
 
-@pytest.mark.parametrize("compressor, options", SETTINGS)
-def test_a_run_with_a_device_is_near_one_on_the_host_and_replicas_are_equal(compressor, options):
-    (expected, sent), _ = ranks(2, run, compressor, options, ["host", "host"])
-    # The first rank multiplies on the host, so equal replicas show that both sides expand factors
-    # alike.
-    (first, own), (second, also) = ranks(2, run, compressor, options, ["host", "gpu"])
-    rounding = 1e-6 if "dtype" not in options else 1e-3
-    assert (first == second).all(), "replicas differ"
-    assert abs(first - expected).max() <= rounding * abs(expected).max()
-    assert own == also == sent
+# In the second, the first rank multiplies on the host, so equal replicas show that both sides
+# expand factors alike.
+PLACES = [["host", "host"], ["host", "gpu"]]
+
+
+def test_a_run_with_a_device_is_near_one_on_the_host_and_replicas_are_equal():
+    runs = in_turn(2, *((run, *setting, where) for setting in SETTINGS for where in PLACES))
+    for setting, ((expected, sent), _), ((first, own), (second, also)) in zip(SETTINGS, runs[::2], runs[1::2]):
+        rounding = 1e-6 if "dtype" not in setting[1] else 1e-3
+        assert (first == second).all(), f"replicas differ: {setting}"
+        assert abs(first - expected).max() <= rounding * abs(expected).max(), setting
+        assert own == also == sent, setting
 
 
 class Layers(torch.nn.Module):
@@ -72,13 +74,13 @@ def batched(rank, size, options, where):
     return flat(model), sorted(counts)
 
 
-@pytest.mark.parametrize("options", [{}, {"rules": {"*.4.*": "powersgd:ef=off", "*.weight": "powersgd:rank=2,ef=off"}}])
-def test_matrices_of_equal_shape_are_multiplied_together(options):
-    (expected, none), _ = ranks(2, batched, options, ["host", "host"])
-    (first, _), (second, counts) = ranks(2, batched, options, ["host", "gpu"])
-    assert (first == second).all() and abs(first - expected).max() <= 1e-6 * abs(expected).max()
-    # In each of two rounds the four layers, and the last one.
-    assert none == [] and counts == [1, 1, 4, 4]
+def test_matrices_of_equal_shape_are_multiplied_together():
+    settings = [{}, {"rules": {"*.4.*": "powersgd:ef=off", "*.weight": "powersgd:rank=2,ef=off"}}]
+    runs = in_turn(2, *((batched, options, where) for options in settings for where in PLACES))
+    for options, ((expected, none), _), ((first, _), (second, counts)) in zip(settings, runs[::2], runs[1::2]):
+        assert (first == second).all() and abs(first - expected).max() <= 1e-6 * abs(expected).max(), options
+        # In each of two rounds the four layers, and the last one.
+        assert none == [] and counts == [1, 1, 4, 4], options
 
 
 def resumed(rank, size, where):
@@ -96,8 +98,7 @@ def resumed(rank, size, where):
 
 
 def test_states_move_between_host_and_device():
-    expected, _ = ranks(2, resumed, ["host"] * 3)
-    first, second = ranks(2, resumed, ["host", "gpu", "host"])
+    (expected, _), (first, second) = in_turn(2, (resumed, ["host"] * 3), (resumed, ["host", "gpu", "host"]))
     assert (first == second).all()
     assert abs(first - expected).max() <= 1e-6 * abs(expected).max()
 

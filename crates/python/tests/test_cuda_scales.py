@@ -14,7 +14,7 @@ from test_cuda_exchange import Scaler
 from test_cuda_fsdp import HALF
 from test_cuda_fsdp import Run as Sharded
 from transports import Run
-from world import ranks
+from world import in_turn, ranks
 
 HOW = {"host": {"transport": "host", "device": "host"}, "device": {"transport": "device"}}
 NO_FACTORS = [0.0, math.inf, math.nan]
@@ -43,10 +43,11 @@ def replicas(rank, size, how, exchange, scale, on_nonfinite):
     return second, result(lambda: run.step(2)), run.handle.stats()["total_skipped"]
 
 
-@pytest.mark.parametrize("exchange, scale", [("all-gather", 0.0), ("scatter-reduce", math.inf), ("all-reduce", math.nan)])
-def test_a_step_is_skipped_wherever_messages_travel(exchange, scale):
-    for how in HOW:
-        assert ranks(2, replicas, how, exchange, scale, "skip") == [((True, False), (False, True), 1)] * 2, how
+def test_a_step_is_skipped_wherever_messages_travel():
+    settings = [("all-gather", 0.0), ("scatter-reduce", math.inf), ("all-reduce", math.nan)]
+    cases = [(replicas, how, *setting, "skip") for setting in settings for how in HOW]
+    for case, found in zip(cases, in_turn(2, *cases)):
+        assert found == (((True, False), (False, True), 1),) * 2, case
 
 
 def test_errors_name_the_factor_wherever_messages_travel():
@@ -72,10 +73,14 @@ def compressed(rank, size, where, scale, on_nonfinite):
     return result(step), on_nonfinite == "skip" and handle.stats()["total_skipped"]
 
 
+def test_kernels_notice_the_factor_as_the_host_does():
+    cases = [(compressed, where, scale, "skip") for scale in NO_FACTORS for where in ("host", "gpu")]
+    for case, found in zip(cases, in_turn(2, *cases)):
+        assert found == (((True, False), 1),) * 2, case
+
+
 @pytest.mark.parametrize("scale", NO_FACTORS)
-def test_kernels_notice_the_factor_as_the_host_does(scale):
-    for where in ("host", "gpu"):
-        assert ranks(2, compressed, where, scale, "skip") == [((True, False), 1)] * 2, where
+def test_errors_of_kernels_name_the_factor_as_those_of_the_host_do(scale):
     (_, (host, _)), (_, (device, _)) = (ranks(2, compressed, where, scale, "error") for where in ("host", "gpu"))
     assert device == host and "NonFiniteError: the scale of the loss is " in host, (host, device)
 
@@ -90,7 +95,7 @@ def shards(rank, size, how, scale):
     return all(one.grad.to_local().isnan().all() for one in run.model.parameters() if one.grad is not None), run.handle.stats()["total_skipped"]
 
 
-@pytest.mark.parametrize("scale", NO_FACTORS)
-def test_shards_are_skipped_wherever_messages_travel(scale):
-    for how in HOW:
-        assert ranks(2, shards, how, scale) == [(True, 1)] * 2, how
+def test_shards_are_skipped_wherever_messages_travel():
+    cases = [(shards, how, scale) for scale in NO_FACTORS for how in HOW]
+    for case, found in zip(cases, in_turn(2, *cases)):
+        assert found == ((True, 1),) * 2, case

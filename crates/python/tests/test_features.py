@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradwire.torch
 from models import Net, build, data, exchange_bytes, flat, train
-from world import outcomes, ranks
+from world import in_turn, outcomes, ranks
 
 
 def accumulate(rank, size, compressor):
@@ -29,10 +29,9 @@ def accumulate(rank, size, compressor):
 
 
 def test_accumulated_gradients_are_one_step():
-    plain, hooked = ranks(2, accumulate, None), ranks(2, accumulate, "none")
+    plain, hooked, compressed = in_turn(2, (accumulate, None), (accumulate, "none"), (accumulate, "3lc"))
     numpy.testing.assert_allclose(hooked[0][0], plain[0][0], rtol=1e-4, atol=1e-5)
     assert hooked[1][1] == 6
-    compressed = ranks(2, accumulate, "3lc")
     assert (compressed[0][0] == compressed[1][0]).all()
 
 
@@ -98,27 +97,25 @@ def unused(rank, size, compressor):
 
 
 def test_unused_parameters_travel_as_zeros():
-    plain, hooked = ranks(2, unused, None), ranks(2, unused, "none")
+    plain, hooked, compressed = in_turn(2, (unused, None), (unused, "none"), (unused, "topk:ratio=0.1"))
     numpy.testing.assert_allclose(hooked[0], plain[0], rtol=1e-4, atol=1e-5)
-    compressed = ranks(2, unused, "topk:ratio=0.1")
     assert (compressed[0] == compressed[1]).all()
 
 
-def voting(rank, size, compressor, case):
-    if case == "unused":
-        model = nn.parallel.DistributedDataParallel(Net(), find_unused_parameters=True)
-        with pytest.raises(gradwire.ConfigError, match="votes.*find_unused_parameters=False"):
-            gradwire.torch.register(model, "none until 5 then " + compressor if compressor == "signsgd" else compressor)
-        # Another hook may be registered.
-        gradwire.torch.register(model, "eden")
-        return None
-    return joined(rank, size, compressor)
+def voting(rank, size, compressor):
+    """Is refused for parameters that a step does not use; then ranks have numbers of batches of
+    their own."""
+    model = nn.parallel.DistributedDataParallel(Net(), find_unused_parameters=True)
+    with pytest.raises(gradwire.ConfigError, match="votes.*find_unused_parameters=False"):
+        gradwire.torch.register(model, "none until 5 then " + compressor if compressor == "signsgd" else compressor)
+    # Another hook may be registered.
+    gradwire.torch.register(model, "eden")
+    joined(rank, size, compressor)
 
 
 @pytest.mark.parametrize("compressor", ["signsgd", "signum", "demo"])
 def test_zeros_of_ranks_without_gradients_do_not_vote(compressor):
-    ranks(2, voting, compressor, "unused")
-    without, other = outcomes(2, voting, compressor, "join")
+    without, other = outcomes(2, voting, compressor)
     assert without[1] == "ConfigError" and "the zeros of a rank without data would vote" in without[2], without
     assert other[1] == "PeerLostError", other
 
@@ -139,9 +136,8 @@ def half(rank, size, compressor, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_16_bit_models_train(dtype):
-    plain = ranks(2, half, None, dtype)
-    for compressor in ("none", "3lc"):
-        found = ranks(2, half, compressor, dtype)
+    plain, *others = in_turn(2, *((half, compressor, dtype) for compressor in (None, "none", "3lc")))
+    for found in others:
         assert (found[0][0] == found[1][0]).all()
         assert numpy.mean(found[0][1][-4:]) < 1.2 * numpy.mean(plain[0][1][-4:]) + 0.1
 
@@ -170,11 +166,10 @@ def scaled(rank, size, poison):
 
 
 def test_an_overflow_on_one_rank_is_skipped_by_all():
-    found = ranks(2, scaled, True)
+    found, clean = in_turn(2, (scaled, True), (scaled, False))
     for parameters, scales, same, skipped in found:
         assert numpy.isfinite(parameters).all() and (parameters == found[0][0]).all()
         assert scales[2:4] == [1024.0, 512.0] and same and skipped == 1
-    clean = ranks(2, scaled, False)
     assert clean[0][1][-1] == 1024.0 and clean[0][3] == 0 and not clean[0][2]
 
 
@@ -199,9 +194,9 @@ def scaled_by(rank, size, scale):
     return unchanged, all(one.grad.isnan().all() for one in model.parameters()), handle.stats()["total_skipped"]
 
 
-@pytest.mark.parametrize("scale", [0.0, float("inf"), float("nan")])
-def test_a_scale_that_is_no_factor_skips_the_step(scale):
-    assert ranks(2, scaled_by, scale) == [(True, True, 1)] * 2
+def test_a_scale_that_is_no_factor_skips_the_step():
+    scales = [0.0, float("inf"), float("nan")]
+    assert in_turn(2, *((scaled_by, scale) for scale in scales)) == [((True, True, 1),) * 2] * 3
 
 
 class Checkpointed(Net):
@@ -226,9 +221,8 @@ def checkpointed(rank, size, compressor, poison):
 
 
 def test_reentrant_checkpoints_wait_for_averages_and_raise_errors():
-    plain, hooked = ranks(2, checkpointed, None, False), ranks(2, checkpointed, "none", False)
+    plain, hooked, compressed = in_turn(2, *((checkpointed, one, False) for one in (None, "none", "topk:ratio=0.1")))
     numpy.testing.assert_allclose(hooked[0], plain[0], rtol=1e-4, atol=1e-5)
-    compressed = ranks(2, checkpointed, "topk:ratio=0.1", False)
     assert (compressed[0] == compressed[1]).all()
     failed = outcomes(2, checkpointed, "topk:ratio=0.1", True)
     assert failed[1][1] == "NonFiniteError" and "first.weight" in failed[1][2], failed[1]
@@ -249,10 +243,9 @@ def joined(rank, size, compressor, **options):
 
 
 def test_ranks_may_have_numbers_of_batches_of_their_own():
-    plain, found = ranks(2, joined, None), ranks(2, joined, "none")
+    plain, found, compressed = in_turn(2, (joined, None), (joined, "none"), (joined, "topk:ratio=0.1"))
     numpy.testing.assert_allclose(found[0][0], plain[0][0], rtol=1e-4, atol=1e-5)
     assert found[0][1] == found[1][1] == 7
-    compressed = ranks(2, joined, "topk:ratio=0.1")
     assert (compressed[0][0] == compressed[1][0]).all()
 
 
@@ -323,6 +316,7 @@ def static(rank, size, infinite):
 
 
 def test_the_first_pass_of_a_static_graph_is_one_step():
-    assert ranks(2, static, False) == [[1, 2, 3]] * 2
+    finite, infinite = in_turn(2, (static, False), (static, True))
+    assert finite == ([1, 2, 3],) * 2
     # Errors end the pass in which they happen.
-    assert all(name in ("NonFiniteError", "PeerLostError") for name in ranks(2, static, True))
+    assert all(name in ("NonFiniteError", "PeerLostError") for name in infinite)

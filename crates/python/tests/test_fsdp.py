@@ -17,7 +17,7 @@ from device import DEVICE
 from models import Net, data
 from sharded import Branches, Layer, adam, run, shard, train, whole
 from test_compressors import LR, SLOW, STEPS
-from world import ranks
+from world import in_turn, ranks
 
 POLICIES = [
     {},
@@ -26,30 +26,33 @@ POLICIES = [
 ]
 
 
-@pytest.mark.parametrize("fsdp", POLICIES)
-def test_none_has_the_bits_of_fsdp_alone(fsdp):
-    plain, found = ranks(2, run, None, {}, fsdp, False), ranks(2, run, "none", {}, fsdp, False)
-    for (expected, losses, _), (parameters, others, (steps, stats)) in zip(plain, found):
-        assert (parameters == expected).all() and others == losses
-        assert steps == 8 and stats["step"] == 7
+def beside_fsdp_alone(size, policies):
+    """The results of FSDP2 alone and with ``none``, for each policy."""
+    found = in_turn(size, *((run, compressor, {}, fsdp, False) for fsdp in policies for compressor in (None, "none")))
+    return zip(policies, found[::2], found[1::2])
 
 
-@pytest.mark.parametrize("size, dtype", [(3, torch.float32), (2, torch.bfloat16), (2, torch.float16)])
-def test_none_equals_fsdp_alone_where_sums_are_rounded(size, dtype):
-    fsdp = {"mp_policy": MixedPrecisionPolicy(reduce_dtype=dtype)}
-    plain, found = ranks(size, run, None, {}, fsdp, False), ranks(size, run, "none", {}, fsdp, False)
-    tolerance = 1e-5 if dtype == torch.float32 else 0.02
-    for (_, losses, _), (parameters, others, _) in zip(plain, found):
-        numpy.testing.assert_allclose(others, losses, atol=tolerance)
-        assert (parameters == found[0][0]).all()
+def test_none_has_the_bits_of_fsdp_alone():
+    for fsdp, plain, found in beside_fsdp_alone(2, POLICIES):
+        for (expected, losses, _), (parameters, others, (steps, stats)) in zip(plain, found):
+            assert (parameters == expected).all() and others == losses, fsdp
+            assert steps == 8 and stats["step"] == 7, fsdp
+
+
+@pytest.mark.parametrize("size, dtypes", [(3, [torch.float32]), (2, [torch.bfloat16, torch.float16])])
+def test_none_equals_fsdp_alone_where_sums_are_rounded(size, dtypes):
+    policies = [{"mp_policy": MixedPrecisionPolicy(reduce_dtype=dtype)} for dtype in dtypes]
+    for fsdp, plain, found in beside_fsdp_alone(size, policies):
+        tolerance = 1e-5 if fsdp["mp_policy"].reduce_dtype == torch.float32 else 0.02
+        for (_, losses, _), (parameters, others, _) in zip(plain, found):
+            numpy.testing.assert_allclose(others, losses, atol=tolerance, err_msg=str(fsdp))
+            assert (parameters == found[0][0]).all(), fsdp
 
 
 def test_a_step_may_leave_parameters_out():
     # Every other step uses one net and not the other; ranks agree which.
-    plain = ranks(2, run, None, {}, {}, True)
-    found = ranks(2, run, "none", {}, {}, True)
+    plain, found, compressed = in_turn(2, *((run, one, {}, {}, True) for one in (None, "none", "topk:ratio=0.1")))
     assert (found[0][0] == plain[0][0]).all()
-    compressed = ranks(2, run, "topk:ratio=0.1", {}, {}, True)
     assert (compressed[0][0] == compressed[1][0]).all()
 
 
@@ -64,23 +67,22 @@ def threaded(rank, size, threads):
 
 
 def test_threads_change_no_bit():
-    one, two = (ranks(2, threaded, threads) for threads in (1, 2))
+    one, two = in_turn(2, (threaded, 1), (threaded, 2))
     assert all((a == b).all() for a, b in zip(one, two))
 
 
 def test_bytes_are_those_of_the_other_ranks_shards():
     parameters = sum(p.numel() for p in Branches().parameters()) - sum(p.numel() for p in Net(outputs=33).parameters())
+    halves = {"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.bfloat16)}
     for size in (2, 4):
-        sent = [stats["bytes_up"] for _, _, (_, stats) in ranks(size, run, "none", {}, {}, False)]
+        *found, compressed = in_turn(size, *((run, *case, False) for case in (("none", {}, {}), ("none", {}, halves), ("3lc", {}, {}))))
+        sent, narrow = (sum(stats["bytes_up"] for _, _, (_, stats) in one) for one in found)
         # Of four bytes each; all ranks together send every element to all but its owner.
-        assert 4 * parameters * (size - 1) < sum(sent) < 1.05 * 4 * parameters * (size - 1) + 1000 * size
-        # Half of them in 16 bits.
-        halves = {"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.bfloat16)}
-        narrow = [stats["bytes_up"] for _, _, (_, stats) in ranks(size, run, "none", {}, halves, False)]
-        # The lengths of messages may take fewer bytes, too.
-        assert 0 <= sum(sent) - sum(narrow) - 2 * parameters * (size - 1) < 10 * size * size
-    ((_, losses, (_, stats)), _) = ranks(2, run, "3lc", {}, {}, False)
-    assert stats["ratio"] > 9 and losses[-1] < losses[0]
+        assert 4 * parameters * (size - 1) < sent < 1.05 * 4 * parameters * (size - 1) + 1000 * size
+        # Half of them in 16 bits. The lengths of messages may take fewer bytes, too.
+        assert 0 <= sent - narrow - 2 * parameters * (size - 1) < 10 * size * size
+        _, losses, (_, stats) = compressed[0]
+        assert stats["ratio"] > 9 and losses[-1] < losses[0]
 
 
 def every_compressor(rank, size, specs):
@@ -120,10 +122,12 @@ def staged(rank, size, compressor, options):
     return run(rank, size, compressor, options, {}, False)
 
 
-@pytest.mark.parametrize("compressor, options", [("3lc", {}), ("none", {"parameters": "int8"})])
-def test_what_a_device_copies_is_all_that_is_needed(compressor, options):
-    plain, found = ranks(2, run, compressor, options, {}, False), ranks(2, staged, compressor, options)
-    assert all((one[0] == other[0]).all() for one, other in zip(plain, found))
+def test_what_a_device_copies_is_all_that_is_needed():
+    cases = [("3lc", {}), ("none", {"parameters": "int8"})]
+    # What ``staged`` changes stays, so plain runs come first.
+    found = in_turn(2, *((run, *case, {}, False) for case in cases), *((staged, *case) for case in cases))
+    for case, plain, through in zip(cases, found[:2], found[2:]):
+        assert all((one[0] == other[0]).all() for one, other in zip(plain, through)), case
 
 
 class Ends:
@@ -166,24 +170,22 @@ def accumulate(rank, size, compressor):
 
 
 def test_accumulated_gradients_are_one_step():
-    plain, found = ranks(2, accumulate, None), ranks(2, accumulate, "none")
+    plain, found, compressed = in_turn(2, (accumulate, None), (accumulate, "none"), (accumulate, "3lc"))
     assert (found[0][0] == plain[0][0]).all() and found[0][1] == 4
-    compressed = ranks(2, accumulate, "3lc")
     assert (compressed[0][0] == compressed[1][0]).all() and compressed[0][1] == 4
 
 
 def test_gathered_parameters_are_compressed():
-    exact = ranks(2, run, "none", {}, {}, False)
-    same = ranks(2, run, "none", {"parameters": "none"}, {}, False)
+    cases = [({}, {}), *(({"parameters": spec}, {}) for spec in ("none", "fp16", "int8"))]
+    # Kept after the forward pass, they are gathered once a step.
+    cases.append(({"parameters": "none"}, {"reshard_after_forward": False}))
+    exact, same, *narrow, kept = in_turn(2, *((run, "none", *case, False) for case in cases))
     assert (same[0][0] == exact[0][0]).all()
     size = same[0][2][1]["parameter_total_bytes_up"]
-    for compressor, ratio in (("fp16", 1.9), ("int8", 3.5)):
-        found = ranks(2, run, "none", {"parameters": compressor}, {}, False)
+    for found, ratio in zip(narrow, (1.9, 3.5)):
         assert (found[0][0] == found[1][0]).all()
         assert size > ratio * found[0][2][1]["parameter_total_bytes_up"]
         numpy.testing.assert_allclose(found[0][1], exact[0][1], atol=0.05)
-    # Kept after the forward pass, they are gathered once a step.
-    kept = ranks(2, run, "none", {"parameters": "none"}, {"reshard_after_forward": False}, False)
     assert kept[0][2][1]["parameter_total_bytes_up"] < 0.7 * size
 
 
@@ -233,10 +235,11 @@ def with_words(rank, size, words):
 
 def test_raw_names_are_those_of_any_parameter_and_gathered_ones_are_sent_whole():
     # The first word fits no parameter that is gathered by gradwire.
-    specs, size = ranks(2, with_words, ["nets.0.first", "head"])[0]
+    some, none = in_turn(2, (with_words, ["nets.0.first", "head"]), (with_words, []))
+    specs, size = some[0]
     assert specs["head.weight"] == "none" and specs["nets.1.first.weight"] == "int8:ef=off"
     assert "nets.0.first.weight" not in specs
-    assert size > ranks(2, with_words, [])[0][1]
+    assert size > none[0][1]
 
 
 def overflow(rank, size):
@@ -307,11 +310,11 @@ def plain_run(rank, size):
     return whole(model) if train(model, adam(model), rank, range(3)) else None
 
 
-@pytest.mark.parametrize("registered", [False, True])
-def test_parameters_may_be_replaced_by_loaded_ones(registered):
-    expected = ranks(2, plain_run)
-    for (parameters, _, freed), one in zip(ranks(2, assigned, registered), expected):
-        assert freed and (parameters == one).all()
+def test_parameters_may_be_replaced_by_loaded_ones():
+    expected, *found = in_turn(2, (plain_run,), (assigned, False), (assigned, True))
+    for registered, of_ranks in enumerate(found):
+        for (parameters, _, freed), one in zip(of_ranks, expected):
+            assert freed and (parameters == one).all(), bool(registered)
 
 
 def ignoring(rank, size):

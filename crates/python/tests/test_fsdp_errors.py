@@ -14,7 +14,7 @@ from gradwire._specs import check_quantizer, sample_side
 from device import DEVICE
 from models import Net, data
 from sharded import FILLS_IN, Branches, adam, shard, train
-from world import outcomes, ranks, seconds_until_interrupted
+from world import in_turn, outcomes, ranks, seconds_until_interrupted
 
 
 def poisoned(rank, size, over):
@@ -148,9 +148,15 @@ def refused(rank, size, case):
         gradwire.torch.register(nn.parallel.DistributedDataParallel(Net()), exchange="reduce-scatter")
 
 
-@pytest.mark.parametrize(
-    "case, text",
-    [
+def says(rank, size, case):
+    """Why a case is refused."""
+    with pytest.raises(gradwire.ConfigError) as error:
+        refused(rank, size, case)
+    return str(error.value)
+
+
+def test_what_cannot_be_registered_is_refused():
+    cases = [
         ("plain", "call fully_shard first"),
         ("exchange", "needs replicas"),
         ("every", "use gradwire.torch.LocalSteps"),
@@ -160,19 +166,27 @@ def refused(rank, size, case):
         ("replicas", "in common"),
         ("skip", "needs a mesh of one dimension"),
         ("unscaled", "pass scaler="),
+        ("outside", "'gate.weight' is in no module that fully_shard was applied to"),
+        ("group", "replicas=1 is neither a process group nor a mesh"),
+        ("names", "raw_names is a string"),
+        ("scaler", "scaler=True has no get_scale()"),
+        ("seed", "seed='1' is not an integer"),
+        ("ddp", "gradwire.torch.fsdp.register"),
+    ]
+    for (case, text), found in zip(cases, in_turn(2, *((says, case) for case, _ in cases))):
+        assert all(text in one for one in found), (case, found)
+
+
+@pytest.mark.parametrize(
+    "case, text",
+    [
         ("number", "use True or False"),
         ("factor", "multiply the loss"),
         ("factor of replicas", "multiply the loss"),
         pytest.param("unused", "'none until 3 then signsgd' averages by votes", marks=FILLS_IN),
         pytest.param("unused later", "the zeros of parameters that a step did not use would vote", marks=FILLS_IN),
         pytest.param("unused later, replicas", "set it to False, or use another compressor", marks=FILLS_IN),
-        ("outside", "'gate.weight' is in no module that fully_shard was applied to"),
         pytest.param("replicate", "wrap the model in DistributedDataParallel", marks=REPLICATES),
-        ("group", "replicas=1 is neither a process group nor a mesh"),
-        ("names", "raw_names is a string"),
-        ("scaler", "scaler=True has no get_scale()"),
-        ("seed", "seed='1' is not an integer"),
-        ("ddp", "gradwire.torch.fsdp.register"),
     ],
 )
 def test_what_cannot_work_is_refused(case, text):

@@ -10,7 +10,7 @@ import gradwire
 import gradwire.torch
 from device import DEVICE
 from sharded import Branches, adam, shard, train, whole
-from world import ranks
+from world import in_turn, ranks
 
 
 def between_nodes(rank, size, compressor, native):
@@ -22,15 +22,14 @@ def between_nodes(rank, size, compressor, native):
 
 
 def test_replicas_average_their_shards():
-    expected = ranks(4, between_nodes, None, True)
-    found = ranks(4, between_nodes, "none", False)
+    compressors = ("3lc", "powersgd:rank=1")
+    expected, found, *others = in_turn(4, *((between_nodes, one, one is None) for one in (None, "none", *compressors)))
     for (parameters, _, _), (own, _, _) in zip(expected, found):
         numpy.testing.assert_allclose(own, parameters, rtol=1e-4, atol=1e-5)
-    for compressor in ("3lc", "powersgd:rank=1"):
-        compressed = ranks(4, between_nodes, compressor, False)
-        assert all((one[0] == compressed[0][0]).all() for one in compressed)
-        assert compressed[0][1][-1] < compressed[0][1][0]
-        assert compressed[0][2]["bytes_up"] < 0.4 * found[0][2]["bytes_up"]
+    for compressor, compressed in zip(compressors, others):
+        assert all((one[0] == compressed[0][0]).all() for one in compressed), compressor
+        assert compressed[0][1][-1] < compressed[0][1][0], compressor
+        assert compressed[0][2]["bytes_up"] < 0.4 * found[0][2]["bytes_up"], compressor
 
 
 def between_nodes_saved(rank, size, steps, saved, folder):
@@ -57,12 +56,12 @@ def between_nodes_saved(rank, size, steps, saved, folder):
 
 
 def test_a_distributed_checkpoint_keeps_the_residuals_of_every_shard(tmp_path):
-    expected = ranks(4, between_nodes_saved, range(8), False, str(tmp_path / "whole"))
-    ranks(4, between_nodes_saved, range(5), False, str(tmp_path / "half"))
-    for read in ("own", "all"):
-        found = ranks(4, between_nodes_saved, range(5, 8), read, str(tmp_path / "half"))
+    whole, half = str(tmp_path / "whole"), str(tmp_path / "half")
+    expected, _ = in_turn(4, (between_nodes_saved, range(8), False, whole), (between_nodes_saved, range(5), False, half))
+    reads = ("own", "all")
+    for read, found in zip(reads, in_turn(4, *((between_nodes_saved, range(5, 8), read, half) for read in reads))):
         for (parameters, _), (own, message) in zip(expected, found):
-            assert (own == parameters).all() and "2 of the ranks" in message
+            assert (own == parameters).all() and "2 of the ranks" in message, read
 
 
 def unfrozen(rank, size):
@@ -96,9 +95,8 @@ def hybrid(rank, size, compressor):
 
 
 def test_pytorch_averages_over_the_replicas_of_a_mesh_of_two():
-    plain, found = ranks(4, hybrid, None), ranks(4, hybrid, "none")
+    plain, found, compressed = in_turn(4, (hybrid, None), (hybrid, "none"), (hybrid, "qsgd"))
     numpy.testing.assert_allclose(found[0][0], plain[0][0], rtol=1e-4, atol=1e-5)
-    compressed = ranks(4, hybrid, "qsgd")
     assert all((one[0] == compressed[0][0]).all() for one in compressed) and compressed[0][2] == 8
     assert compressed[0][1][-1] < compressed[0][1][0]
 

@@ -16,7 +16,7 @@ from device import DEVICE
 from gradwire.torch._tensors import as_reals
 from models import Net, data
 from sharded import FILLS_IN, whole
-from world import outcomes, ranks
+from world import in_turn, outcomes, ranks
 
 
 class Experts(nn.Module):
@@ -93,7 +93,7 @@ def ignoring_the_others(rank, size, uses):
 @FILLS_IN
 def test_ranks_may_use_other_experts_if_fsdp_fills_in_zeros():
     uses = [*AGREED, ([0, 1, 3], [0, 2, 3]), ([0, 1, 2, 3], [0, 3])]
-    plain, found = ranks(2, ignoring_the_others, uses), ranks(2, used, uses, True)
+    plain, found = in_turn(2, (ignoring_the_others, uses), (used, uses, True))
     assert found[0][1] == len(uses) and (found[0][0] == plain[0][0]).all()
 
 
@@ -230,7 +230,7 @@ def saved(rank, size, columns, states):
 
 
 def test_residuals_of_other_shards_are_refused():
-    rows, by_columns = ranks(2, saved, False, None), ranks(2, saved, True, None)
+    rows, by_columns = in_turn(2, (saved, False, None), (saved, True, None))
     assert ranks(2, saved, True, by_columns) == [None] * 2
     for columns, states in ((True, rows), (False, by_columns)):
         for kind, name, message, _ in outcomes(2, saved, columns, states):

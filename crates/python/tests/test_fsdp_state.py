@@ -12,7 +12,7 @@ import gradwire
 import gradwire.torch
 from device import DEVICE
 from sharded import adam, shard, train, whole
-from world import outcomes, ranks
+from world import in_turn, outcomes, ranks
 
 
 def resumed(rank, size, steps, saved, folder):
@@ -35,9 +35,9 @@ def resumed(rank, size, steps, saved, folder):
 
 
 def test_a_distributed_checkpoint_resumes_bit_for_bit(tmp_path):
-    expected = ranks(2, resumed, range(8), False, str(tmp_path / "whole"))
-    ranks(2, resumed, range(5), False, str(tmp_path / "half"))
-    found = ranks(2, resumed, range(5, 8), True, str(tmp_path / "half"))
+    whole, half = str(tmp_path / "whole"), str(tmp_path / "half")
+    expected, _ = in_turn(2, (resumed, range(8), False, whole), (resumed, range(5), False, half))
+    found = ranks(2, resumed, range(5, 8), True, half)
     assert (found[0][0] == expected[0][0]).all() and found[0][1] == expected[0][1] == 8
 
 

@@ -1,6 +1,7 @@
 """States of compressed collectives as functions: a run that goes on in new processes, on the same
 number of ranks or on another one."""
 
+import functools
 import warnings
 
 import pytest
@@ -47,6 +48,12 @@ def saved(rank, size):
     return own, everyone, residual(), steps(rank, range(3, 5))
 
 
+@functools.cache
+def saved_by_two():
+    """What two ranks have saved, for all tests that go on from it."""
+    return ranks(2, saved)
+
+
 def exchanges(states):
     """The bytes of the states of exchanges in a state, by place in it."""
     return {
@@ -68,7 +75,7 @@ def resumed(rank, size, states):
 
 
 def test_a_run_goes_on_in_new_processes():
-    first, second = ranks(2, saved)
+    first, second = saved_by_two()
     expected = [first[3], second[3]]
     assert sorted(exchanges(first[1])) == sorted([*exchanges(first[0]), *exchanges(second[0])])
     # Each rank its own state, and all ranks the states of all.
@@ -87,7 +94,7 @@ def on_three(rank, size, states):
 
 
 def test_another_number_of_ranks_shares_the_residuals():
-    (first, second) = ranks(2, saved)
+    (first, second) = saved_by_two()
     mean = (first[2] + second[2]) / 2
     assert mean.any()
     for states in (first[1], [first[0], second[0]]):
@@ -110,7 +117,7 @@ def misused(rank, size, state):
 
 
 def test_states_that_fit_no_call_are_noticed():
-    (own, _, _, _), _ = ranks(2, saved)
+    (own, _, _, _), _ = saved_by_two()
     state = {name: {group: {TOPK: parts[TOPK]} for group, parts in groups.items()} for name, groups in own.items()}
     ranks(2, misused, state)
 
@@ -131,7 +138,7 @@ def unused(rank, size, state, before, steps):
 
 def test_names_without_calls_are_noticed_and_their_residuals_kept():
     assert ranks(2, unused, None, 3, 101) == [([], True)] * 2
-    (first, *_), (second, *_) = ranks(2, saved)
+    (first, *_), (second, *_) = saved_by_two()
     for found in (*ranks(2, unused, None, 3, 210), *ranks(2, unused, [first, second], 0, 210)):
         (told,), kept = found
         assert kept and f"'{PLACE}' has had no call for 100 steps; its residual is kept" in told
@@ -159,7 +166,7 @@ def resaved(rank, size, states):
 
 
 def test_states_that_were_not_used_are_saved_again_for_all_ranks():
-    first, second = ranks(2, saved)
+    first, second = saved_by_two()
     expected = [first[3], second[3]]
     again = ranks(3, resaved, [second[0], first[0]])
     assert [len(exchanges(state)) if state else 0 for state in again] == [3, 3, 0]
@@ -232,7 +239,7 @@ def damaged(rank, size, state):
 
 
 def test_a_state_that_does_not_fit_loads_nothing():
-    (own, _, _, _), _ = ranks(2, saved)
+    (own, _, _, _), _ = saved_by_two()
     (group,) = own[FUNCTIONS]
     for found in ranks(2, damaged, own):
         entries = ["", f"['{FUNCTIONS}']", f"['{FUNCTIONS}']['other']", f"['{FUNCTIONS}']['{group}']['eden']"]

@@ -11,7 +11,7 @@ import gradwire.torch
 from gradwire.torch import _handle, _sharded
 from gradwire.torch._mid_step import Stepping
 from models import Net, build, data, flat, train
-from world import ranks
+from world import in_turn, ranks
 
 
 def run(rank, size, compressor, steps, options):
@@ -45,8 +45,7 @@ def test_the_model_of_these_tests_has_several_buckets():
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_none_equals_no_hook(size):
-    plain = ranks(size, run, None, 8, {})
-    hooked = ranks(size, run, "none", 8, {})
+    plain, hooked = in_turn(size, (run, None, 8, {}), (run, "none", 8, {}))
     for (expected, losses, _), (found, others, _) in zip(plain, hooked):
         numpy.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
         numpy.testing.assert_allclose(others, losses, rtol=1e-4, atol=1e-5)
@@ -75,32 +74,35 @@ def halves(rank, size, dtype, compressor, scaled):
     return gradients, handle.stats()["bytes_up"], handle.describe().expected_ratio
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("scaled", [False, True])
-def test_none_sends_gradients_of_16_bits_as_ddp_does(dtype, scaled):
-    plain, found = (ranks(2, halves, dtype, compressor, scaled) for compressor in (None, "none"))
-    for expected, (gradients, _, ratio) in zip(plain, found):
-        # The sum of two numbers is rounded once, here and there.
-        assert all((a == b).all() for a, b in zip(expected, gradients)) and ratio == 2.0
+def test_none_sends_gradients_of_16_bits_as_ddp_does():
+    cases = [(dtype, scaled) for dtype in (torch.float16, torch.bfloat16) for scaled in (False, True)]
+    runs = in_turn(2, *((halves, dtype, compressor, scaled) for dtype, scaled in cases for compressor in (None, "none")))
     elements = sum(one.numel() for one in Net().parameters())
-    # One bucket: two headers a rank, and both halves of it to the owner and back.
-    assert sum(sent for _, sent, _ in found) == 2 * 2 * 12 + 2 * 2 * elements
+    for case, plain, found in zip(cases, runs[::2], runs[1::2]):
+        for expected, (gradients, _, ratio) in zip(plain, found):
+            # The sum of two numbers is rounded once, here and there.
+            assert all((a == b).all() for a, b in zip(expected, gradients)) and ratio == 2.0, case
+        # One bucket: two headers a rank, and both halves of it to the owner and back.
+        assert sum(sent for _, sent, _ in found) == 2 * 2 * 12 + 2 * 2 * elements, case
 
 
-@pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("compressor, options", [
+SETTINGS = [
     ("3lc:s=1.75", {}),
     ("topk:ratio=0.05", {"exchange": "scatter-reduce"}),
     ("powersgd:rank=2", {}),
     ("fp16", {"exchange": "all-gather"}),
-])
-def test_replicas_are_bit_identical_and_learn(size, compressor, options):
-    found = ranks(size, run, compressor, 30, options)
-    for parameters, losses, stats in found:
-        assert (parameters == found[0][0]).all()
-        assert numpy.mean(losses[-5:]) < 0.6 * numpy.mean(losses[:3])
-        assert stats["ratio"] > 1.5 and stats["bytes_up"] > 0
-        assert stats["total_steps"] == 30
+]
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_replicas_are_bit_identical_and_learn(size):
+    runs = in_turn(size, *((run, compressor, 30, options) for compressor, options in SETTINGS))
+    for setting, found in zip(SETTINGS, runs):
+        for parameters, losses, stats in found:
+            assert (parameters == found[0][0]).all(), setting
+            assert numpy.mean(losses[-5:]) < 0.6 * numpy.mean(losses[:3]), setting
+            assert stats["ratio"] > 1.5 and stats["bytes_up"] > 0, setting
+            assert stats["total_steps"] == 30, setting
 
 
 class WithEmpty(Net):
@@ -134,11 +136,11 @@ def wide(rank, size, compressor, options):
 
 def test_messages_in_several_parts_arrive():
     # 2.4 MB per message with all-gather, half of it with all-reduce; a part has one mebibyte.
-    plain = ranks(2, wide, None, {})
-    for exchange in ("all-gather", "all-reduce", "scatter-reduce"):
-        found = ranks(2, wide, "none", {"exchange": exchange})
-        numpy.testing.assert_allclose(found[0], plain[0], rtol=1e-4, atol=1e-5)
-        assert (found[0] == found[1]).all()
+    exchanges = ("all-gather", "all-reduce", "scatter-reduce")
+    plain, *others = in_turn(2, (wide, None, {}), *((wide, "none", {"exchange": exchange}) for exchange in exchanges))
+    for exchange, found in zip(exchanges, others):
+        numpy.testing.assert_allclose(found[0], plain[0], rtol=1e-4, atol=1e-5, err_msg=exchange)
+        assert (found[0] == found[1]).all(), exchange
 
 
 class Layers(torch.nn.Module):
@@ -164,7 +166,7 @@ def threaded(rank, size, threads):
 
 
 def test_threads_change_no_bit_and_ranks_may_differ_in_them():
-    (expected, _), found = ranks(2, threaded, [1, 1]), ranks(2, threaded, [3, 2])
+    (expected, _), found = in_turn(2, (threaded, [1, 1]), (threaded, [3, 2]))
     assert all((one == expected).all() for one in found)
 
 

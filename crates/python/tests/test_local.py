@@ -11,7 +11,7 @@ from torch import nn
 import gradwire.torch
 from gradwire.torch import _messages
 from models import VOTING, Net, data, flat, local, one_layer
-from world import ranks
+from world import in_turn, ranks
 
 
 def voted(rank, size, compressor):
@@ -22,11 +22,11 @@ def voted(rank, size, compressor):
     return before - layer.weight.detach(), layer.weight.grad
 
 
-@pytest.mark.parametrize("compressor", VOTING)
-def test_an_outer_optimizer_applies_votes_with_its_rate(compressor):
-    for moved, gradient in ranks(2, voted, compressor):
-        assert 0 < moved.abs().max() < 1.001e-3
-        assert (moved * gradient).sum() > 0
+def test_an_outer_optimizer_applies_votes_with_its_rate():
+    for compressor, found in zip(VOTING, in_turn(2, *((voted, compressor) for compressor in VOTING))):
+        for moved, gradient in found:
+            assert 0 < moved.abs().max() < 1.001e-3, compressor
+            assert (moved * gradient).sum() > 0, compressor
 
 
 def by_hand(size, rounds, every, outer):
@@ -70,13 +70,13 @@ OUTER = [
 ]
 
 
-@pytest.mark.parametrize("outer", OUTER)
-def test_none_equals_averaging_by_hand(outer):
-    found = ranks(2, local, range(12), {"every": 4, "compressor": "none", "outer": outer})
-    expected = by_hand(2, 3, 4, outer)
-    for parameters, *_ in found:
-        numpy.testing.assert_allclose(parameters, expected, rtol=1e-4, atol=1e-5)
-    assert (found[0][0] == found[1][0]).all()
+def test_none_equals_averaging_by_hand():
+    options = {"every": 4, "compressor": "none"}
+    for outer, found in zip(OUTER, in_turn(2, *((local, range(12), {**options, "outer": outer}) for outer in OUTER))):
+        expected = by_hand(2, 3, 4, outer)
+        for parameters, *_ in found:
+            numpy.testing.assert_allclose(parameters, expected, rtol=1e-4, atol=1e-5, err_msg=str(outer))
+        assert (found[0][0] == found[1][0]).all(), outer
 
 
 @pytest.mark.parametrize("options, optimizer", [
@@ -86,11 +86,10 @@ def test_none_equals_averaging_by_hand(outer):
     ({"every": 5, "compressor": "chunk-topk", "outer": partial(torch.optim.SGD, lr=0.9), "median_clip": True}, "adam"),
 ])
 def test_sparse_updates_train_and_resume(options, optimizer):
-    whole = ranks(2, local, range(40), options, optimizer)
+    whole, half = in_turn(2, *((local, range(end), options, optimizer) for end in (40, 23)))
     assert (whole[0][0] == whole[1][0]).all()
     assert numpy.mean(whole[0][1][-5:]) < 0.6 * numpy.mean(whole[0][1][:3])
     assert whole[0][3]["ratio"] > 5
-    half = ranks(2, local, range(23), options, optimizer)
     resumed = ranks(2, local, range(23, 40), options, optimizer, [one[2] for one in half])
     assert (resumed[0][0] == whole[0][0]).all()
 
@@ -101,15 +100,16 @@ def in_short_messages(rank, size, most, options):
     return parameters, stats["messages_up"], stats["elements"]
 
 
-@pytest.mark.parametrize("options", [
-    {"every": 4, "compressor": "none"},
-    {"every": 4, "compressor": "topk:ratio=0.1", "median_clip": True},
-    {"every": 6, "compressor": "eden", "fragments": 2, "fragment_sync_delay": 1},
-])
-def test_a_round_of_a_large_model_has_several_messages(options):
-    whole, parts = (ranks(2, in_short_messages, most, options) for most in (1 << 28, 1000))
-    for (expected, messages, elements), (found, more, same) in zip(whole, parts):
-        assert more > messages and same == elements and (found == expected).all()
+def test_a_round_of_a_large_model_has_several_messages():
+    cases = [
+        {"every": 4, "compressor": "none"},
+        {"every": 4, "compressor": "topk:ratio=0.1", "median_clip": True},
+        {"every": 6, "compressor": "eden", "fragments": 2, "fragment_sync_delay": 1},
+    ]
+    runs = in_turn(2, *((in_short_messages, most, options) for options in cases for most in (1 << 28, 1000)))
+    for options, whole, parts in zip(cases, runs[::2], runs[1::2]):
+        for (expected, messages, elements), (found, more, same) in zip(whole, parts):
+            assert more > messages and same == elements and (found == expected).all(), options
 
 
 def clipped(rank, size, median_clip):
@@ -125,8 +125,8 @@ def clipped(rank, size, median_clip):
 
 
 def test_long_changes_are_scaled_to_the_median():
-    for median_clip, mean in ((False, 0.003), (True, 0.005 / 3)):
-        for change in ranks(3, clipped, median_clip):
+    for found, mean in zip(in_turn(3, (clipped, False), (clipped, True)), (0.003, 0.005 / 3)):
+        for change in found:
             numpy.testing.assert_allclose(change, mean, rtol=1e-3)
 
 
@@ -142,16 +142,16 @@ def pushed_once(rank, size, dtype, compressor, rounds):
     return start, seen
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("size", [1, 2])
-def test_16_bit_weights_without_gradient_do_not_change(dtype, size):
-    found = ranks(size, pushed_once, dtype, "sbc:p=0.05", 250)
-    start, seen = found[0]
-    # Weights are at most 1/8, so their unit in the last place is below eps / 8; local steps and
-    # common weights are rounded to it.
-    place = torch.finfo(dtype).eps / 8
-    moved = [torch.randn(32, 64, dtype=dtype, generator=torch.Generator().manual_seed(rank)) for rank in range(size)]
-    expected = start - 1e-3 * sum(gradient.float() for gradient in moved) / size
-    assert (seen[-1] - expected).abs().max() < place
-    assert all(torch.equal(weights, seen[-1]) for weights in seen[-20:])
-    assert all(torch.equal(seen[-1], others[-1]) for _, others in found)
+def test_16_bit_weights_without_gradient_do_not_change(size):
+    dtypes = [torch.bfloat16, torch.float16]
+    for dtype, found in zip(dtypes, in_turn(size, *((pushed_once, dtype, "sbc:p=0.05", 250) for dtype in dtypes))):
+        start, seen = found[0]
+        # Weights are at most 1/8, so their unit in the last place is below eps / 8; local steps and
+        # common weights are rounded to it.
+        place = torch.finfo(dtype).eps / 8
+        moved = [torch.randn(32, 64, dtype=dtype, generator=torch.Generator().manual_seed(rank)) for rank in range(size)]
+        expected = start - 1e-3 * sum(gradient.float() for gradient in moved) / size
+        assert (seen[-1] - expected).abs().max() < place, dtype
+        assert all(torch.equal(weights, seen[-1]) for weights in seen[-20:]), dtype
+        assert all(torch.equal(seen[-1], others[-1]) for _, others in found), dtype

@@ -6,7 +6,7 @@ from torch import nn
 
 import gradwire.torch
 from device import DEVICE
-from world import outcomes, ranks
+from world import in_turn, outcomes, ranks
 
 
 class Statistics(nn.Module):
@@ -63,9 +63,8 @@ def double(values):
     ({"every": 4, "fragments": 2, "fragment_sync_delay": 1}, 8),
 ])
 def test_buffers_are_equal_after_a_round(options, at):
-    costs = {}
-    for kind in ("first", "mean", "own"):
-        results = ranks(3, trained, {"compressor": "none", "buffers": kind, **options}, at)
+    costs, kinds = {}, ("first", "mean", "own")
+    for kind, results in zip(kinds, in_turn(3, *((trained, {"compressor": "none", "buffers": kind, **options}, at) for kind in kinds))):
         starts, ends, stats = zip(*results)
         costs[kind] = [(one["bytes_up"], one["bytes_down"]) for one in stats]
         for name in ends[0]:

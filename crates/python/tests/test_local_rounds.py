@@ -1,14 +1,13 @@
 """Tests when rounds of local steps end, and which steps they count."""
 
 import numpy
-import pytest
 import torch
 from torch import nn
 
 import gradwire.torch
 from device import DEVICE
 from models import Net, data, flat, one_layer
-from world import ranks
+from world import in_turn, ranks
 
 
 def planned(rank, size, compressor, options, resume):
@@ -26,16 +25,17 @@ def planned(rank, size, compressor, options, resume):
     return sent, steps.state_dict()
 
 
-@pytest.mark.parametrize("compressor, options", [
-    ("none until 12 then topk", {"every": 5}),
-    ("none until 0.3 then topk", {"every": 5, "total_steps": 40}),
-    ("none:every=5 until 12 then topk:every=5", {}),
-])
-def test_plans_count_steps_and_round_numbers_never_repeat(compressor, options):
-    found = ranks(2, planned, compressor, options, None)
-    assert [one[0] for one in found] == [[(5, False), (10, False), (15, True), (20, True)]] * 2
-    resumed = ranks(2, planned, compressor, options, [state for _, state in found])
-    assert resumed[0][0] == [(25, True), (30, True), (35, True), (40, True)]
+def test_plans_count_steps_and_round_numbers_never_repeat():
+    cases = [
+        ("none until 12 then topk", {"every": 5}),
+        ("none until 0.3 then topk", {"every": 5, "total_steps": 40}),
+        ("none:every=5 until 12 then topk:every=5", {}),
+    ]
+    begun = in_turn(2, *((planned, *case, None) for case in cases))
+    resumed = in_turn(2, *((planned, *case, [state for _, state in found]) for case, found in zip(cases, begun)))
+    for case, found, (first, _) in zip(cases, begun, resumed):
+        assert [one[0] for one in found] == [[(5, False), (10, False), (15, True), (20, True)]] * 2, case
+        assert first[0] == [(25, True), (30, True), (35, True), (40, True)], case
 
 
 def staged(rank, size, compressor, options):
@@ -52,17 +52,18 @@ def staged(rank, size, compressor, options):
     return ends
 
 
-@pytest.mark.parametrize("compressor, options, ends", [
-    ("topk:every=4 until 10 then topk:every=6", {}, [4, 8, 10, 16]),
-    ("none until 3 then topk:every=7", {}, [1, 2, 3, 10, 17]),
-    ("topk:every=7 until 0.5 then topk", {"total_steps": 16, "sync_until": 2}, [1, 2, 8, *range(9, 21)]),
-    ("topk:every=4 until 10 then topk:every=6", {"every": 8}, [8, 16]),
-    ("topk:every=1", {}, list(range(1, 21))),
-    ("none until 3 then topk:every=1", {}, list(range(1, 21))),
-    ("topk", {}, []),
-])
-def test_stages_have_rounds_of_their_own_length(compressor, options, ends):
-    assert ranks(1, staged, compressor, options) == [ends]
+def test_stages_have_rounds_of_their_own_length():
+    cases = [
+        ("topk:every=4 until 10 then topk:every=6", {}, [4, 8, 10, 16]),
+        ("none until 3 then topk:every=7", {}, [1, 2, 3, 10, 17]),
+        ("topk:every=7 until 0.5 then topk", {"total_steps": 16, "sync_until": 2}, [1, 2, 8, *range(9, 21)]),
+        ("topk:every=4 until 10 then topk:every=6", {"every": 8}, [8, 16]),
+        ("topk:every=1", {}, list(range(1, 21))),
+        ("none until 3 then topk:every=1", {}, list(range(1, 21))),
+        ("topk", {}, []),
+    ]
+    for (*case, ends), (found,) in zip(cases, in_turn(1, *((staged, *case) for *case, _ in cases))):
+        assert found == ends, case
 
 
 def scheduled(rank, size):

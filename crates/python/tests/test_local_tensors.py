@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import gradwire.torch
 from gradwire.torch import _replica
 from models import Net, data, flat
-from world import ranks
+from world import in_turn, ranks
 
 
 class Holder(nn.Module):
@@ -148,12 +148,13 @@ def momentum(parameters):
 
 
 def test_complex_parameters_are_averaged():
-    for options in (
+    cases = (
         {"every": 2, "outer": gradwire.torch.Nesterov(lr=1.0, momentum=0.0)},
         {"every": 2, "median_clip": True},
         {"every": 6, "fragments": 3, "fragment_sync_delay": 1, "fragment_update_alpha": 0.5},
-    ):
-        found = ranks(2, complex_steps, {"compressor": "none", "mask": False, **options}, sgd, None)
+    )
+    exact = {"compressor": "none", "mask": False}
+    for options, found in zip(cases, in_turn(2, *((complex_steps, {**exact, **case}, sgd, None) for case in cases))):
         for moved, *_ in found:
             for one, other, parameter in zip(moved, found[0][0], Spectral().parameters()):
                 mean = sum(-0.1 * complex_gradient(rank, at, parameter.detach().cpu()) for rank in range(2) for at in range(4)) / 2

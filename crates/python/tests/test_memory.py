@@ -11,7 +11,8 @@ from gradwire.torch._channel import Channel, private_groups
 from gradwire.torch._options import Options
 from world import ranks
 
-ELEMENTS = 25_000_000
+# Of which a copy would be twice the room for other memory.
+ELEMENTS = 8_000_000
 
 
 def peak():
@@ -20,7 +21,7 @@ def peak():
 
 
 def average(rank, size, compressor):
-    exchange = Options(compressor).reducer([("w", torch.empty(5000, 5000))], Channel(private_groups()))
+    exchange = Options(compressor).reducer([("w", torch.empty(2500, 3200))], Channel(private_groups()))
     tensor = torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(rank))
     tensor_group = exchange.tensor_group(["w"])
     before = peak()

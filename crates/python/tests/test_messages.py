@@ -4,7 +4,7 @@ import torch
 
 from gradwire.torch import _messages
 from models import build, exchange_bytes, flat, train
-from world import ranks
+from world import in_turn, ranks
 
 
 def rules(rank, size):
@@ -46,7 +46,7 @@ def in_messages(rank, size, most):
 
 def test_a_large_bucket_has_several_messages():
     # 10 biases and 960 weights; three vectors of 96; 6144 weights.
-    for whole, parts in zip(ranks(2, in_messages, 1 << 28), ranks(2, in_messages, 1000)):
+    for whole, parts in zip(*in_turn(2, (in_messages, 1 << 28), (in_messages, 1000))):
         assert (whole[0] == parts[0]).all() and whole[1] == parts[1]
         assert (whole[2], parts[2]) == (1, 3)
 

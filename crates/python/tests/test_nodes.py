@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 import gradwire
 import gradwire.torch
 from models import Net, build, flat, local, train
-from world import outcomes, ranks
+from world import in_turn, outcomes, ranks
 
 # Cut for two and for three ranks a node; whole and compressed; whole and raw.
 SHAPES = {"big": (160, 80), "small": (20, 30), "tiny": (3, 2), "bias": (40,)}
@@ -132,14 +132,12 @@ def test_averages_are_those_of_columns_of_slices(count, local, specs):
     assert flags % (2 * 4 * local * (local - 1)) == 0 and 0 < flags <= 4 * 2 * 4 * local * (local - 1)
 
 
-def in_turn(rank, size, cases):
-    found = []
-    for dtype, options in cases:
-        model = DistributedDataParallel(Given().to(dtype), bucket_cap_mb=0.0001)
-        handle = gradwire.torch.register(model, nodes=2, **options)
-        of_rank = lambda step: {name: one.to(dtype) for name, one in gradients(rank, step).items()}
-        found.append([averages(model, of_rank(step)) for step in range(2)])
-        handle.close()
+def of_type(rank, size, dtype, options):
+    model = DistributedDataParallel(Given().to(dtype), bucket_cap_mb=0.0001)
+    handle = gradwire.torch.register(model, nodes=2, **options)
+    of_rank = lambda step: {name: one.to(dtype) for name, one in gradients(rank, step).items()}
+    found = [averages(model, of_rank(step)) for step in range(2)]
+    handle.close()
     return found
 
 
@@ -150,11 +148,11 @@ def test_slices_follow_rules_schedules_and_types():
         (torch.bfloat16, {"compressor": "none"}, "none"),
         (torch.bfloat16, {"compressor": "int8"}, "int8"),
     ]
-    results = ranks(4, in_turn, [(dtype, options) for dtype, options, _ in cases])
-    for at, (dtype, options, spec) in enumerate(cases):
+    results = in_turn(4, *((of_type, dtype, options) for dtype, options, _ in cases))
+    for (dtype, options, spec), of_ranks in zip(cases, results):
         oracle = expected(spec, 2, 2, dtype)
-        for found in results:
-            for step, means in enumerate(found[at]):
+        for found in of_ranks:
+            for step, means in enumerate(found):
                 for name, mean in means.items():
                     assert torch.equal(mean, oracle[step][name]), (options, dtype, step, name)
 
@@ -268,11 +266,12 @@ def test_a_value_that_is_not_finite_fails_or_skips_the_step_on_all_ranks():
     for rank, result in enumerate(outcomes(4, with_nan, False)):
         assert result[1] == "NonFiniteError" and "'big'" in result[2] and "rank 2" in result[2], result
     # A small tensor is whole, so some ranks own nothing in its bucket.
-    for local, poisoned in ((2, "big"), (2, "bias"), (3, "bias")):
+    for local, names in ((2, ["big", "bias"]), (3, ["bias"])):
         oracle = steps_without(1, local)
-        for rank, found in enumerate(ranks(2 * local, with_nan, True, poisoned)):
-            for name, mean in found.items():
-                torch.testing.assert_close(mean, oracle[name], rtol=1e-6, atol=1e-7, msg=f"{local} {poisoned} {rank} {name}")
+        for poisoned, found in zip(names, in_turn(2 * local, *((with_nan, True, name) for name in names))):
+            for rank, means in enumerate(found):
+                for name, mean in means.items():
+                    torch.testing.assert_close(mean, oracle[name], rtol=1e-6, atol=1e-7, msg=f"{local} {poisoned} {rank} {name}")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")

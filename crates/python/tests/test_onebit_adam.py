@@ -12,7 +12,7 @@ from torch import nn
 import gradwire.torch
 from device import DEVICE
 from models import Net, build, data, flat
-from world import outcomes, ranks
+from world import in_turn, outcomes, ranks
 
 FREEZE = 6
 SETTINGS = {"lr": 0.01, "betas": (0.8, 0.99), "weight_decay": 0.1}
@@ -76,7 +76,7 @@ def convolved(rank, size, memory_format):
 
 
 def test_momentum_is_added_to_gradients_in_any_memory_format():
-    rows, channels = (ranks(2, convolved, order)[0] for order in (torch.contiguous_format, torch.channels_last))
+    (rows, _), (channels, _) = in_turn(2, *((convolved, order) for order in (torch.contiguous_format, torch.channels_last)))
     numpy.testing.assert_allclose(channels, rows, rtol=0, atol=1e-4)
 
 
@@ -98,9 +98,9 @@ def warned(rank, size, given):
     return found
 
 
-@pytest.mark.parametrize("size, given, expected", [(2, False, [0, 1]), (2, True, [0, 0]), (1, False, [0, 0])])
-def test_steps_that_exchange_no_momentum_warn_once(size, given, expected):
-    assert ranks(size, warned, given) == [expected] * size
+def test_steps_that_exchange_no_momentum_warn_once():
+    assert in_turn(2, (warned, False), (warned, True)) == [([0, 1],) * 2, ([0, 0],) * 2]
+    assert ranks(1, warned, False) == [[0, 0]]
 
 
 def trained(rank, size, compressor, steps, scaled=False, resume=None, **options):
@@ -125,19 +125,18 @@ def trained(rank, size, compressor, steps, scaled=False, resume=None, **options)
     return flat(model), losses, copy.deepcopy(saved)
 
 
-@pytest.mark.parametrize("scaled", [False, True])
-def test_uncompressed_momentum_is_adam_with_frozen_mean_squares(scaled):
-    found = ranks(2, trained, "none", range(15), scaled)
-    assert (found[0][0] == found[1][0]).all()
-    numpy.testing.assert_allclose(found[0][0], by_hand(2, 15), rtol=2e-4, atol=2e-5)
+def test_uncompressed_momentum_is_adam_with_frozen_mean_squares():
+    expected = by_hand(2, 15)
+    for scaled, found in enumerate(in_turn(2, *((trained, "none", range(15), scaled) for scaled in (False, True)))):
+        assert (found[0][0] == found[1][0]).all(), bool(scaled)
+        numpy.testing.assert_allclose(found[0][0], expected, rtol=2e-4, atol=2e-5, err_msg=f"{scaled=}")
 
 
 def test_compressed_momentum_trains_and_resumes():
     compressor = f"none until {FREEZE} then onebit"
-    whole = ranks(2, trained, compressor, range(40))
+    whole, half = in_turn(2, (trained, compressor, range(40)), (trained, compressor, range(17)))
     assert (whole[0][0] == whole[1][0]).all()
     assert numpy.mean(whole[0][1][-5:]) < 0.5 * numpy.mean(whole[0][1][:3])
-    half = ranks(2, trained, compressor, range(17))
     resumed = ranks(2, trained, compressor, range(17, 40), False, [one[2] for one in half])
     assert (resumed[1][0] == whole[1][0]).all()
 
@@ -168,10 +167,10 @@ def stepped(rank, size, way):
     return flat(model)
 
 
-@pytest.mark.parametrize("way", ["no_sync", "step", "zero_grad"])
-def test_momentum_is_exchanged_once_for_each_step(way):
-    one, two = ranks(2, stepped, way)
-    assert (one == two).all()
+def test_momentum_is_exchanged_once_for_each_step():
+    ways = ["no_sync", "step", "zero_grad"]
+    for way, (one, two) in zip(ways, in_turn(2, *((stepped, way) for way in ways))):
+        assert (one == two).all(), way
 
 
 def test_momentum_is_not_exchanged_twice_for_a_step():
@@ -288,13 +287,13 @@ def unused(rank, size, set_to_none):
     return found
 
 
-@pytest.mark.parametrize("set_to_none, kept", [(True, 1.0), (False, SETTINGS["betas"][0])])
-def test_a_parameter_that_no_rank_uses_keeps_its_momentum(set_to_none, kept):
+def test_a_parameter_that_no_rank_uses_keeps_its_momentum():
     # As with AdamW: a step without a gradient leaves the momentum, one with zeros decays it.
-    for _, before, after, last in ranks(2, unused, set_to_none):
-        assert abs(before).max() > 0
-        numpy.testing.assert_allclose(after, kept * before, rtol=1e-6)
-        numpy.testing.assert_allclose(last, kept * after, rtol=1e-6)
+    for found, kept in zip(in_turn(2, (unused, True), (unused, False)), (1.0, SETTINGS["betas"][0])):
+        for _, before, after, last in found:
+            assert abs(before).max() > 0
+            numpy.testing.assert_allclose(after, kept * before, rtol=1e-6)
+            numpy.testing.assert_allclose(last, kept * after, rtol=1e-6)
 
 
 def copied(rank, size, copy_of):
@@ -316,9 +315,9 @@ def copied(rank, size, copy_of):
     return bool((flat(net) == flat(model.module)).all()), again.freeze
 
 
-@pytest.mark.parametrize("copy_of", [copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))])
-def test_copies_know_the_freeze_and_what_was_exchanged(copy_of):
-    assert ranks(2, copied, copy_of) == [(True, 2)] * 2
+def test_copies_know_the_freeze_and_what_was_exchanged():
+    found = in_turn(2, (copied, copy.deepcopy), (copied, lambda both: pickle.loads(pickle.dumps(both))))
+    assert found == [((True, 2),) * 2] * 2
 
 
 class Wrapper:

@@ -13,7 +13,7 @@ import torch.distributed.checkpoint as dcp
 import gradwire
 from gradwire.torch import read_checkpoint
 from models import build, exchange_bytes, flat, train
-from world import ranks
+from world import in_turn, ranks
 
 
 def part(rank, size, compressor, options, steps, saved):
@@ -56,14 +56,14 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("compressor, options", CASES)
-def test_a_resumed_run_is_bit_identical(compressor, options):
-    whole = ranks(2, part, compressor, options, range(10), None)
-    half = ranks(2, part, compressor, options, range(6), None)
-    resumed = ranks(2, part, compressor, options, range(6, 10), [one[1] for one in half])
-    for (expected, *_), (found, *_) in zip(whole, resumed):
-        assert (expected == found).all()
-    assert not (half[0][0] == whole[0][0]).all()
+def test_a_resumed_run_is_bit_identical():
+    runs = in_turn(2, *((part, *case, range(steps), None) for case in CASES for steps in (10, 6)))
+    wholes, halves = runs[::2], runs[1::2]
+    resumed = in_turn(2, *((part, *case, range(6, 10), [one[1] for one in half]) for case, half in zip(CASES, halves)))
+    for case, whole, half, after in zip(CASES, wholes, halves, resumed):
+        for (expected, *_), (found, *_) in zip(whole, after):
+            assert (expected == found).all(), case
+        assert not (half[0][0] == whole[0][0]).all(), case
 
 
 @pytest.mark.parametrize("before, after", [(4, 2), (2, 4)])
@@ -106,12 +106,13 @@ def formatted(rank, size, memory_format, saved):
 
 
 def test_a_state_of_another_memory_format_is_refused():
-    contiguous, channels_last = torch.contiguous_format, torch.channels_last
-    for before, after in [(contiguous, channels_last), (channels_last, contiguous)]:
-        saved = ranks(2, formatted, before, None)
-        assert all(isinstance(one, bytes) for one in ranks(2, formatted, before, saved))
-        for message in ranks(2, formatted, after, saved):
-            assert "'layer.weight' was saved in another memory format" in message
+    formats = torch.contiguous_format, torch.channels_last
+    saved = in_turn(2, *((formatted, one, None) for one in formats))
+    cases = [(formatted, after, states) for states in saved for after in formats]
+    rows, rows_as_channels, channels_as_rows, channels = in_turn(2, *cases)
+    assert all(isinstance(one, bytes) for one in rows + channels)
+    for message in rows_as_channels + channels_as_rows:
+        assert "'layer.weight' was saved in another memory format" in message
 
 
 class Extended(Convolution):
@@ -187,9 +188,8 @@ def of_the_first(rank, size, compressor, options):
     return bool((flat(model) == expected).all())
 
 
-@pytest.mark.parametrize("options", [{}, {"exchange": "scatter-reduce"}])
-def test_the_state_of_the_first_rank_is_enough_where_nothing_is_kept(options):
-    assert ranks(2, of_the_first, "eden", options) == [True, True]
+def test_the_state_of_the_first_rank_is_enough_where_nothing_is_kept():
+    assert in_turn(2, *((of_the_first, "eden", options) for options in ({}, {"exchange": "scatter-reduce"}))) == [(True, True)] * 2
 
 
 def test_the_state_of_the_first_rank_alone_is_refused_where_ranks_differ():

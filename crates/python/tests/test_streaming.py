@@ -11,7 +11,7 @@ from torch import nn
 import gradwire.torch
 from gradwire.torch._fragments import strided
 from models import Net, data, flat, local
-from world import ranks
+from world import in_turn, ranks
 
 
 def by_hand(size, steps, every, layers, delay, alpha, outer_rate):
@@ -45,22 +45,16 @@ def by_hand(size, steps, every, layers, delay, alpha, outer_rate):
     return [flat(net) for net in nets]
 
 
-@pytest.mark.parametrize("delay, alpha", [(1, None), (2, 0.25), (2, 0.0)])
-def test_fragments_equal_streaming_diloco_by_hand(delay, alpha):
-    options = {
-        "every": 6,
-        "compressor": "none",
-        "outer": lambda parameters: torch.optim.SGD(parameters, lr=0.7),
-        "fragments": 2,
-        "fragment_sync_delay": delay,
-        "fragment_update_alpha": alpha,
-    }
-    found = ranks(2, trained, 20, options)
+def test_fragments_equal_streaming_diloco_by_hand():
+    options = {"every": 6, "compressor": "none", "outer": lambda parameters: torch.optim.SGD(parameters, lr=0.7), "fragments": 2}
+    waits = [(1, None), (2, 0.25), (2, 0.0)]
+    cases = [{**options, "fragment_sync_delay": delay, "fragment_update_alpha": alpha} for delay, alpha in waits]
     # The second of three layers is in the second fragment.
     layers = [("first", "second"), ("norm",)]
-    expected = by_hand(2, 20, 6, layers, delay, 0.5 if alpha is None else alpha, 0.7)
-    for parameters, by_rank in zip(found, expected):
-        numpy.testing.assert_allclose(parameters, by_rank, rtol=1e-4, atol=1e-5)
+    for (delay, alpha), found in zip(waits, in_turn(2, *((trained, 20, case) for case in cases))):
+        expected = by_hand(2, 20, 6, layers, delay, 0.5 if alpha is None else alpha, 0.7)
+        for parameters, by_rank in zip(found, expected):
+            numpy.testing.assert_allclose(parameters, by_rank, rtol=1e-4, atol=1e-5, err_msg=f"{delay} {alpha}")
 
 
 def trained(rank, size, steps, options):
@@ -84,13 +78,13 @@ FRAGMENTS = [
 
 
 @pytest.mark.parametrize("options", FRAGMENTS)
-@pytest.mark.parametrize("at", [20, 23])
-def test_runs_resume_in_the_middle_of_an_exchange(options, at):
-    whole = ranks(2, local, range(40), options)
-    half = ranks(2, local, range(at), options)
-    resumed = ranks(2, local, range(at, 40), options, "sgd", [one[2] for one in half])
-    for rank in range(2):
-        assert (resumed[rank][0] == whole[rank][0]).all()
+def test_runs_resume_in_the_middle_of_an_exchange(options):
+    middles = (20, 23)
+    whole, *halves = in_turn(2, *((local, range(end), options) for end in (40, *middles)))
+    cases = [(local, range(at, 40), options, "sgd", [one[2] for one in half]) for at, half in zip(middles, halves)]
+    for at, resumed in zip(middles, in_turn(2, *cases)):
+        for rank in range(2):
+            assert (resumed[rank][0] == whole[rank][0]).all(), at
     assert numpy.mean(whole[0][1][-5:]) < 0.6 * numpy.mean(whole[0][1][:3])
     assert whole[0][3]["wait_seconds"] >= 0.0
 
@@ -111,10 +105,10 @@ MASKED = {"every": 6, "compressor": "sbc:p=0.1", "fragments": 2, "fragment_sync_
 
 
 def test_a_resumed_exchange_masks_the_momentum_of_what_each_rank_had_sent():
-    whole = ranks(2, local, range(12), MASKED)
-    unmasked = ranks(2, local, range(12), {**MASKED, "mask": False})
     # An exchange began after the sixth step, and its mean is applied after the eighth.
-    half = [one[2] for one in ranks(2, local, range(7), MASKED)]
+    cases = [(12, MASKED), (12, {**MASKED, "mask": False}), (7, MASKED)]
+    whole, unmasked, half = in_turn(2, *((local, range(end), options) for end, options in cases))
+    half = [one[2] for one in half]
     together = [one[2] for one in ranks(2, all_ranks, range(7), MASKED)]
     for resumed in (
         ranks(2, local, range(7, 12), MASKED, "sgd", half),
@@ -142,12 +136,13 @@ def through_a_distributed_checkpoint(rank, size, folder, at, begin):
     return local(rank, size, range(at, 16), DISTRIBUTED, "sgd", resumed)[0], fresh["pending"][0] is not None
 
 
-@pytest.mark.parametrize("at, begin, pending", [(7, 0, True), (13, 0, True), (8, 7, False), (1, 0, False)])
-def test_a_distributed_checkpoint_has_the_outer_optimizer_and_the_exchange_under_way(at, begin, pending, tmp_path):
-    whole = ranks(2, local, range(16), DISTRIBUTED)
-    found = ranks(2, through_a_distributed_checkpoint, str(tmp_path), at, begin)
-    for (expected, *_), (parameters, is_pending) in zip(whole, found):
-        assert (parameters == expected).all() and is_pending == pending
+def test_a_distributed_checkpoint_has_the_outer_optimizer_and_the_exchange_under_way(tmp_path):
+    cases = [(7, 0, True), (13, 0, True), (8, 7, False), (1, 0, False)]
+    saved = [(through_a_distributed_checkpoint, str(tmp_path / str(at)), at, begin) for at, begin, _ in cases]
+    whole, *runs = in_turn(2, (local, range(16), DISTRIBUTED), *saved)
+    for case, found in zip(cases, runs):
+        for (expected, *_), (parameters, is_pending) in zip(whole, found):
+            assert (parameters == expected).all() and is_pending == case[2], case
 
 
 def damaged(rank, size, entry, value):
@@ -162,14 +157,15 @@ def damaged(rank, size, entry, value):
     return str(refused.value), steps.completed_steps
 
 
-@pytest.mark.parametrize("entry, value, says", [
-    ("sent", {"rank1": (torch.zeros(9, dtype=torch.uint8),)}, "damaged"),
-    ("pending", ({"fragment": 0},), "damaged"),
-    ("outer", ({"kind": "SGD", "state": {"state": {}, "param_groups": []}},), "parameter groups"),
-])
-def test_a_state_that_is_damaged_on_one_rank_loads_on_none(entry, value, says):
-    (other, begun), (own, _) = ranks(2, damaged, entry, value)
-    assert says in own and "rank 1 cannot load its state" in other and begun == 0
+def test_a_state_that_is_damaged_on_one_rank_loads_on_none():
+    entries = [
+        ("sent", {"rank1": (torch.zeros(9, dtype=torch.uint8),)}, "damaged"),
+        ("pending", ({"fragment": 0},), "damaged"),
+        ("outer", ({"kind": "SGD", "state": {"state": {}, "param_groups": []}},), "parameter groups"),
+    ]
+    found = in_turn(2, *((damaged, entry, value) for entry, value, _ in entries))
+    for (entry, _, says), ((other, begun), (own, _)) in zip(entries, found):
+        assert says in own and "rank 1 cannot load its state" in other and begun == 0, entry
 
 
 def synchronized(rank, size):

@@ -3,6 +3,7 @@
 import io
 import multiprocessing
 import os
+import reprlib
 import signal
 import tempfile
 import time
@@ -88,6 +89,25 @@ def ranks(size, function, *arguments, timeout=PATIENCE, backend="gloo"):
         if result[0] != "ok":
             raise RankFailed(f"rank {rank}: {result[-1]}")
     return [result[1] for result in results]
+
+
+def in_turn(size, *cases):
+    """The results of all ranks for each case, a function and its arguments.
+
+    The cases run in the same processes, because to start one takes longer than most cases do.
+    """
+    return [*zip(*ranks(size, _in_turn, cases))]
+
+
+def _in_turn(rank, size, cases):
+    results = []
+    for function, *arguments in cases:
+        try:
+            results.append(function(rank, size, *arguments))
+        except BaseException as error:
+            # Arguments may be long states.
+            raise RuntimeError(f"in the case {function.__name__}{reprlib.repr((*arguments,))}") from error
+    return results
 
 
 def seconds_until_interrupted(rank, block, work):
