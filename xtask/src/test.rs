@@ -90,10 +90,16 @@ fn check(mpi: bool) -> Report {
     report
 }
 
+/// Variables with which the GNU C library keeps freed memory. Tests allocate and free large tensors
+/// all the time, and the kernel would clear each page again.
+const KEEP_MEMORY: [(&str, &str); 2] =
+    [("MALLOC_MMAP_THRESHOLD_", "4294967296"), ("MALLOC_TRIM_THRESHOLD_", "4294967296")];
+
 /// Runs cargo, and `read`s each line that it prints; returns whether it succeeded.
 fn cargo(arguments: &str, read: impl FnMut(&str)) -> bool {
     eprintln!("   cargo {arguments}");
-    reads(Command::new(env!("CARGO")).args(arguments.split(' ')), read)
+    let mut cargo = Command::new(env!("CARGO"));
+    reads(cargo.args(arguments.split(' ')).envs(KEEP_MEMORY), read)
 }
 
 /// Runs only the tests of the Python package, and prints a summary.
