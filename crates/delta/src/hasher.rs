@@ -40,6 +40,12 @@ impl TensorHasher {
         }
     }
 
+    /// The hasher for the elements from `first` on, which are then counted from there. `first`
+    /// elements must be a multiple of 8 bytes.
+    pub fn from(&self, first: usize) -> Self {
+        Self { start: self.start + (first * self.width) as u64, owns_existence: false, ..*self }
+    }
+
     /// The term that stands for the tensor's existence; the shard with the first row owns it, or
     /// the one shard of a tensor without rows.
     pub fn existence(&self) -> StateHash {
@@ -126,7 +132,8 @@ impl TensorHasher {
     }
 
     /// What the hash gains if `base` becomes `new`, which differs at `positions`. `first` and both
-    /// slices are as for [`TensorHasher::content`]. Costs two terms for each changed word.
+    /// slices are as for [`TensorHasher::content`]; the positions increase, and are counted as
+    /// `first` is. Costs two terms for each changed word.
     pub fn difference(
         &self,
         first: usize,
@@ -134,25 +141,49 @@ impl TensorHasher {
         new: &[u8],
         positions: &[u32],
     ) -> StateHash {
+        let mut gain = self.gain();
+        gain.add(first, base, new, positions);
+        gain.finish()
+    }
+
+    /// What the hash gains by no changes yet.
+    pub(crate) fn gain(&self) -> Gain<'_> {
+        Gain { hasher: self, words: Words::new(self.seed, 0) }
+    }
+
+    fn word(&self, first: usize, word: usize) -> u64 {
+        (self.start + (first * self.width) as u64) / 8 + word as u64
+    }
+}
+
+/// What a hash gains by changes that come in blocks.
+pub(crate) struct Gain<'a> {
+    hasher: &'a TensorHasher,
+    words: Words,
+}
+
+impl Gain<'_> {
+    /// Adds the changes of a block, as for [`TensorHasher::difference`].
+    pub(crate) fn add(&mut self, first: usize, base: &[u8], new: &[u8], positions: &[u32]) {
+        let Self { hasher, words } = self;
         if positions.len() > base.len() / MANY {
-            return self.content(first, new) - self.content(first, base);
+            words.change += hasher.content(first, new) - hasher.content(first, base);
+            return;
         }
-        let mut words = Words::new(self.seed, self.word(first, 0));
-        let mut done = usize::MAX;
-        for (at, &position) in positions.iter().enumerate() {
-            ask(positions, at, self.width, base);
-            ask(positions, at, self.width, new);
-            let (word, _) = word_of(position, self.width);
+        words.first = hasher.word(first, 0);
+        let (start, mut done) = (first * hasher.width / 8, usize::MAX);
+        for &position in positions {
+            let word = word_of(position, hasher.width).0 - start;
             if word != done {
                 words.push(Changed { word, old: word_at(base, word), new: word_at(new, word) });
                 done = word;
             }
         }
-        words.finish()
     }
 
-    fn word(&self, first: usize, word: usize) -> u64 {
-        (self.start + (first * self.width) as u64) / 8 + word as u64
+    /// What the hash gains by all of them.
+    pub(crate) fn finish(self) -> StateHash {
+        self.words.finish()
     }
 }
 
@@ -309,6 +340,22 @@ mod tests {
             let expected = whole(&tensor, &new) - whole(&tensor, &base);
             assert_eq!(hasher.change(0, &base, &positions, &values), expected, "{distance}");
             assert_eq!(hasher.difference(0, &base, &new, &positions), expected, "{distance}");
+            // The same in blocks, and from an element on.
+            let (third, blocks) = (hasher.from(2000), (2000..6003).step_by(1024));
+            let sum: StateHash = blocks
+                .map(|first| {
+                    let end = 6003.min(first + 1024);
+                    let range = 2 * first..2 * end;
+                    let positions: Vec<u32> = (first..end)
+                        .filter(|&at| base[2 * at + 1] != new[2 * at + 1])
+                        .map(|at| at as u32 - 2000)
+                        .collect();
+                    let (base, new) = (&base[range.clone()], &new[range]);
+                    third.difference(first - 2000, base, new, &positions)
+                })
+                .sum();
+            let first = hasher.content(0, &new[..4000]) - hasher.content(0, &base[..4000]);
+            assert_eq!(first + sum, expected, "{distance}");
         }
     }
 

@@ -79,15 +79,10 @@ pub(crate) fn encode(
     if std::ptr::eq(old, new) {
         return Ok(Encoded { worker: 0, start, end: start, change: StateHash::default() });
     }
-    coder.encode(element, Some(old), new, options, out);
-    let mut change = StateHash::default();
+    let hasher = segment.hasher.from(first);
+    let change = coder.encode_hashed(element, [old, new], options, &hasher, out);
     if out[start..] == [SAME] {
         out.truncate(start);
-    } else {
-        change = match coder.changed_positions() {
-            Some(positions) => segment.hasher.difference(first, old, new, positions),
-            None => segment.hasher.content(first, new) - segment.hasher.content(first, old),
-        };
     }
     Ok(Encoded { worker: 0, start, end: out.len(), change })
 }

@@ -42,8 +42,6 @@ pub struct Coder {
     pub(super) marks: Vec<u64>,
     /// The changed elements, in order.
     pub(super) positions: Vec<u32>,
-    /// Whether these are all: the search ends early if many changed.
-    pub(super) has_all: bool,
     /// Their old values.
     pub(super) olds: Vec<u64>,
     /// Their new values.
@@ -66,15 +64,6 @@ pub struct Coder {
 /// Elements that are compared or located at once. Both versions stay in the second-level cache
 /// until the changed elements are copied and ranked.
 pub(super) const BLOCK: usize = 1 << 14;
-
-impl Coder {
-    /// The positions of the elements that differed from the base in the part encoded last, in
-    /// order; `None` if the search ended early, because many did. Not specified if the part
-    /// was encoded without a base.
-    pub fn changed_positions(&self) -> Option<&[u32]> {
-        self.has_all.then_some(&self.positions)
-    }
-}
 
 /// How elements of a type are divided into octaves; all are in one class. `None` for integers.
 pub(super) fn octaves(element: ElementType) -> Option<Octaves> {

@@ -7,6 +7,8 @@ use gradwire_bits::kernels::{CLASSES, Octaves, changed, class_ranks, ones};
 use super::coder::{BLOCK, Coder};
 use super::cuts::{self, Histogram};
 use super::words::Word;
+use crate::StateHash;
+use crate::hasher::{Gain, TensorHasher};
 
 /// Classes are chosen once this number of changes is known, or at the end of the part. From there
 /// on, elements are ranked while they are in the cache.
@@ -16,6 +18,8 @@ const MANY: usize = 4;
 /// If more than one in this number of a block changed, the changes of the part are counted before
 /// more of them are listed.
 const DENSE: usize = 6;
+/// Tables in which neighbours are counted.
+const TABLES: usize = 8;
 /// The elements of a sample that shows how many elements each octave has.
 const SAMPLE: usize = 1 << 14;
 
@@ -55,18 +59,19 @@ pub(super) struct Classes {
 
 impl Coder {
     /// Finds the changed elements, their old values, differences and ranks, unless they are many.
+    /// Also returns what the hash gains, if there is a hasher and the search did not end early.
     pub(super) fn compare(
         &mut self,
         width: usize,
         pair: Pair<'_>,
         octaves: Option<Octaves>,
-    ) -> Comparison {
+        hasher: Option<&TensorHasher>,
+    ) -> (Comparison, Option<StateHash>) {
         self.positions.clear();
-        self.has_all = true;
         let len = pair.base.len();
         let most = len / width / MANY;
         let mut ranking = Ranking::new(octaves);
-        let (mut end, mut is_counted) = (0, false);
+        let (mut end, mut is_counted, mut gain) = (0, false, hasher.map(TensorHasher::gain));
         while end < len {
             let start = end;
             end = len.min(start + BLOCK * width);
@@ -81,17 +86,21 @@ impl Coder {
             if !is_counted && (found - first) * DENSE > (end - start) / width {
                 is_counted = true;
                 if found + count_changed(width, pair.rest(end)) >= most {
-                    self.has_all = false;
-                    return Comparison::Many;
+                    return (Comparison::Many, None);
                 }
+            }
+            if let Some(gain) = &mut gain {
+                let [base, new] = [pair.base, pair.new].map(|bytes| &bytes[start..end]);
+                gain.add(start / width, base, new, &self.positions[first..]);
             }
             self.rank(&mut ranking, pair.base, first, end);
         }
-        match self.positions.len() {
+        let comparison = match self.positions.len() {
             0 => Comparison::Same,
             found if found >= most => Comparison::Many,
             _ => Comparison::Few(ranking.finish(len / width)),
-        }
+        };
+        (comparison, gain.map(Gain::finish))
     }
 
     /// Ranks the changed elements up to `end` within their classes, of which those from `first` on
@@ -183,7 +192,7 @@ pub(super) fn sample(base: &[u8], octaves: &Octaves) -> Histogram {
     let lines = (SAMPLE * octaves.width / 64).max(1);
     let distance = (base.len() / 64).div_ceil(lines).max(1);
     // Neighbours are counted apart: a second increment of a count waits for the first.
-    let mut tables = [[0; 256]; 4];
+    let mut tables = [[0; 256]; TABLES];
     for line in base.chunks(64).step_by(distance) {
         match octaves.width {
             1 => count::<u8>(line, octaves, &mut tables),
@@ -195,8 +204,10 @@ pub(super) fn sample(base: &[u8], octaves: &Octaves) -> Histogram {
     core::array::from_fn(|octave| tables.iter().map(|table| table[octave]).sum())
 }
 
-fn count<T: Word>(line: &[u8], octaves: &Octaves, tables: &mut [Histogram; 4]) {
-    for (at, element) in T::all(line).enumerate() {
-        tables[at % 4][usize::from(octaves.of(element.wide()))] += 1;
+fn count<T: Word>(line: &[u8], octaves: &Octaves, tables: &mut [Histogram; TABLES]) {
+    for elements in line.chunks(TABLES * T::BYTES) {
+        for (element, table) in T::all(elements).zip(&mut *tables) {
+            table[usize::from(octaves.of(element.wide()))] += 1;
+        }
     }
 }

@@ -5,8 +5,9 @@ use gradwire_bits::kernels::{CLASSES, Octaves};
 
 use super::coder::{Coder, Options, octaves, shifts};
 use super::compare::{Classes, Comparison, Pair};
+use super::sparse::ClassChanges;
 use super::{PART, estimate, form, sparse};
-use crate::ElementType;
+use crate::{ElementType, StateHash, TensorHasher};
 
 /// Forms without the base are tried if another one exceeds this fraction of the part.
 const LARGE: usize = 4;
@@ -29,15 +30,52 @@ impl Coder {
         options: Options,
         out: &mut Vec<u8>,
     ) {
-        assert!(new.len().is_multiple_of(element.width()), "a part has whole elements");
-        let len = new.len() / element.width();
-        assert!(len <= PART, "a part has at most {PART} elements");
-        let Some(base) = base else { return self.encode_whole(element, new, out) };
+        match base {
+            Some(base) => _ = self.encode_pair(element, [base, new], options, None, out),
+            None => {
+                check(element, new);
+                self.encode_whole(element, new, out);
+            }
+        }
+    }
+
+    /// As [`encode`](Self::encode), for the part of a base and the new one. Returns what the hash
+    /// of the tensor gains; `hasher` counts elements from the start of the part.
+    ///
+    /// # Panics
+    /// As [`encode`](Self::encode).
+    pub fn encode_hashed(
+        &mut self,
+        element: ElementType,
+        versions: [&[u8]; 2],
+        options: Options,
+        hasher: &TensorHasher,
+        out: &mut Vec<u8>,
+    ) -> StateHash {
+        let change = self.encode_pair(element, versions, options, Some(hasher), out);
+        let [base, new] = versions;
+        change.unwrap_or_else(|| hasher.content(0, new) - hasher.content(0, base))
+    }
+
+    /// Appends the shortest form of a part. Returns what the hash gains; `None` if it is not known.
+    fn encode_pair(
+        &mut self,
+        element: ElementType,
+        [base, new]: [&[u8]; 2],
+        options: Options,
+        hasher: Option<&TensorHasher>,
+        out: &mut Vec<u8>,
+    ) -> Option<StateHash> {
+        check(element, new);
         assert_eq!(base.len(), new.len(), "the base of a part has its length");
         let octaves = octaves(element).filter(|_| !options.portable);
         let (pair, start) = (Pair { base, new }, out.len());
-        match self.compare(element.width(), pair, octaves) {
-            Comparison::Same => return out.push(form::SAME),
+        let (comparison, change) = self.compare(element.width(), pair, octaves, hasher);
+        match comparison {
+            Comparison::Same => {
+                out.push(form::SAME);
+                return change;
+            }
             Comparison::Few(classes) => self.sparse(element, &classes, out),
             Comparison::Many => self.encode_difference(element, pair, options.portable, out),
         }
@@ -49,6 +87,7 @@ impl Coder {
             self.encode_whole(element, new, out);
             keep_shorter(out, start, end);
         }
+        change
     }
 
     /// Appends a sparse form of the part.
@@ -88,15 +127,23 @@ impl Coder {
         changes.moves.resize(count, 0);
         changes.shifts.resize(count, 0);
         let mut next: [u32; CLASSES] = core::array::from_fn(|class| changes.start(class));
+        // Slices: the pointers of vectors would be read again after each write.
+        let ClassChanges { ranks, moves, shifts: distances, .. } = changes;
+        let (ranks, moves, distances) = (&mut ranks[..], &mut moves[..], &mut distances[..]);
         for ((&old, &zigzag), &rank) in self.olds.iter().zip(&self.moves).zip(&self.ranks) {
             let octave = usize::from(octaves.of(old));
-            let place = &mut next[usize::from(class[octave]) % CLASSES];
-            changes.ranks[*place as usize] = rank;
-            changes.moves[*place as usize] = zigzag;
-            changes.shifts[*place as usize] = shifts[octave];
-            *place += 1;
+            let next = &mut next[usize::from(class[octave]) % CLASSES];
+            let place = *next as usize;
+            (ranks[place], moves[place], distances[place]) = (rank, zigzag, shifts[octave]);
+            *next += 1;
         }
     }
+}
+
+/// Panics unless the bytes are those of a part.
+fn check(element: ElementType, new: &[u8]) {
+    assert!(new.len().is_multiple_of(element.width()), "a part has whole elements");
+    assert!(new.len() / element.width() <= PART, "a part has at most {PART} elements");
 }
 
 /// Removes the longer one of two codes, the first of which starts at `start`, and the other at

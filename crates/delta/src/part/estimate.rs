@@ -37,13 +37,10 @@ fn line_of(stride: &[u8], at: usize) -> &[u8] {
 /// The bytes of an element in the planes of the form dense, which have the sign of floats below the
 /// mantissa.
 fn planes(element: ElementType, one: &[u8]) -> [u8; 8] {
-    let mut bytes = [0; 8];
-    bytes[..one.len()].copy_from_slice(one);
-    if element.exponent_bits() > 0 {
-        let bits = u64::from_le_bytes(bytes);
-        bytes = (bits << 1 | bits >> (8 * one.len() - 1)).to_le_bytes();
-    }
-    bytes
+    let bits = one.iter().rfold(0, |bits, &byte| bits << 8 | u64::from(byte));
+    let has_sign = element.exponent_bits() > 0;
+    let turned = bits << 1 | bits >> (8 * one.len() - 1);
+    if has_sign { turned } else { bits }.to_le_bytes()
 }
 
 /// The bits that a byte takes, if bytes occur as often as in a sample.
