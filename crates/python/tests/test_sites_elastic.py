@@ -69,12 +69,17 @@ def rounds(rank):
     return {int(number): (found, int(count)) for number, found, count in rank.lines("round")}
 
 
+def common(one, other):
+    """The rounds of two sites that both ranks have seen."""
+    known = rounds(one)
+    return [number for number, (_, count) in rounds(other).items() if count == 2 and number in known]
+
+
 def test_a_site_leaves_and_joins_with_all_its_ranks(tmp_path):
     with lighthouse(1) as address, workers() as start:
         begin = lambda site: [start(train, address, str(tmp_path / "store"), site, rank) for rank in range(SHARDS)]
         first, second = begin(0), begin(1)
-        both = lambda site, since=0: all(sum(count == 2 for number, (_, count) in rounds(one).items() if number > since) > 2 for one in site)
-        wait_until(lambda: both(first) and both(second), first + second)
+        wait_until(lambda: all(len(common(*pair)) > 2 for pair in zip(first, second)), first + second)
         second[1].send(signal.SIGKILL)
         # The other rank of its site cannot go on.
         wait_until(lambda: not second[0].alive, first + second)
@@ -83,13 +88,13 @@ def test_a_site_leaves_and_joins_with_all_its_ranks(tmp_path):
         wait_until(is_only_site, first)
         since = max(rounds(first[0]))
         third = begin(2)
-        wait_until(lambda: both(third) and both(first, since), first + third)
+        wait_until(lambda: all(len(common(*pair)) > 2 for pair in zip(first, third)), first + third)
         assert all(one.alive for one in first + third)
         for rank in range(SHARDS):
             # It begins with the steps and the moments of the run.
             ((steps, moments),) = third[rank].lines("joined")
             assert int(steps) >= EVERY * since and int(moments) == 6
             for other in (second, third):
+                same = common(first[rank], other[rank])
                 mine, others = rounds(first[rank]), rounds(other[rank])
-                same = [number for number, (_, count) in others.items() if count == 2 and number in mine]
                 assert len(same) > 2 and all(mine[number] == others[number] for number in same)

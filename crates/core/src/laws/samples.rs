@@ -44,11 +44,13 @@ pub fn tensors(elements: usize) -> Vec<(&'static str, Vec<f32>)> {
     ]
 }
 
+/// Values by their number and seed.
+type Drawn = BTreeMap<(usize, u64), Arc<[f32]>>;
+
 /// Normal values as sums of twelve uniform ones: enough tail for tests, and the same on every
-/// machine.
+/// machine. Keeps them, because most laws ask for the same again, for each configuration.
 pub fn gaussian(elements: usize, seed: u64) -> Vec<f32> {
-    // Most laws ask for the same values again, for each configuration.
-    static KNOWN: Mutex<BTreeMap<(usize, u64), Arc<[f32]>>> = Mutex::new(BTreeMap::new());
+    static KNOWN: Mutex<Drawn> = Mutex::new(BTreeMap::new());
     let found = KNOWN.lock().unwrap().get(&(elements, seed)).cloned();
     let values = found.unwrap_or_else(|| {
         let values: Arc<[f32]> = drawn(elements, seed).into();
