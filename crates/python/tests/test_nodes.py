@@ -9,6 +9,7 @@ from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
+import gradwire
 import gradwire.torch
 from models import Net, build, flat, local, train
 from world import in_turn, outcomes, ranks
